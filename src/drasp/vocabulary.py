@@ -1,0 +1,52 @@
+"""The names of a model's tokens, and which of them are special (BOS, SEP, EOS, PAD)."""
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+from drasp.errors import DraspError
+
+SPECIAL_TOKENS = ("BOS", "SEP", "EOS", "PAD")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Token `tokens[i]` has id i. Special tokens are treated apart by `special_op=`."""
+
+    tokens: tuple[str, ...]
+    special: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.tokens:
+            raise DraspError("a vocabulary needs at least one token")
+        repeated = [token for token, count in Counter(self.tokens).items() if count > 1]
+        if repeated:
+            raise DraspError(f"the vocabulary names token {repeated[0]!r} more than once")
+        unknown = [token for token in self.special if token not in self.ids]
+        if unknown:
+            raise DraspError(f"special token {unknown[0]!r} is not in the vocabulary")
+
+    @classmethod
+    def with_specials(cls, ordinary: tuple[str, ...]) -> "Vocabulary":
+        """The convention of every task: ordinary tokens, then BOS, SEP, EOS, PAD."""
+        return cls((*ordinary, *SPECIAL_TOKENS), SPECIAL_TOKENS)
+
+    @classmethod
+    def unnamed(cls, size: int) -> "Vocabulary":
+        """For a model that comes without names: a token is called by its id."""
+        return cls(tuple(str(index) for index in range(size)))
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        return {token: index for index, token in enumerate(self.tokens)}
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def encode(self, tokens: list[str]) -> list[int]:
+        """Ids of an input typed by a user."""
+        unknown = [token for token in tokens if token not in self.ids]
+        if unknown:
+            known = ", ".join(self.tokens[:12]) + (", …" if len(self) > 12 else "")
+            raise DraspError(f"token {unknown[0]!r} is not in the vocabulary; expected one of: {known}")
+        return [self.ids[token] for token in tokens]
