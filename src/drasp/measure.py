@@ -1,0 +1,91 @@
+"""How often a model is right, and how often two models say the same: by whole inputs, with an interval."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from drasp.tasks import Inputs, Output
+
+# Ids and positions to logits: a Transformer, or anything that stands in for one.
+Model = Callable[[Int[Tensor, "n width"], Int[Tensor, "n width"]], Float[Tensor, "n width n_vocab"]]
+# The token said at each position (softmax), or which tokens are held possible there (sigmoid).
+Predictions = Int[Tensor, "n width"] | Bool[Tensor, "n width n_vocab"]
+
+
+@dataclass(frozen=True)
+class Share:
+    """So many of so many inputs."""
+
+    hits: int
+    total: int
+
+    @property
+    def value(self) -> float:
+        return self.hits / self.total if self.total else math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval, which is sound near 0 and 1 as well."""
+        if not self.total:
+            return 0.0, 1.0
+        z, n, p = 1.959963984540054, self.total, self.value
+        centre = p + z * z / (2 * n)
+        half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+        scale = 1 + z * z / n
+        return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.value:.3f} [{low:.3f}, {high:.3f}] of {self.total}"
+
+
+def predictions(logits: Float[Tensor, "n width n_vocab"], output: Output) -> Predictions:
+    return logits.argmax(-1) if output == "softmax" else logits > 0
+
+
+def agreeing(a: Predictions, b: Predictions, counted: Bool[Tensor, "n width"]) -> Bool[Tensor, "n"]:
+    """Which inputs have the same predictions at all positions that count."""
+    same = a == b
+    if same.ndim == 3:
+        same = same.all(-1)
+    return (same | ~counted).all(-1)
+
+
+def share(which: Bool[Tensor, "n"]) -> Share:
+    return Share(int(which.sum()), len(which))
+
+
+@torch.no_grad()
+def predict(model: Model, inputs: Inputs, output: Output) -> Predictions:
+    """The model's predictions on a pool; 0 (False) on padding."""
+    out: Tensor | None = None
+    for rows, batch in inputs.batches():
+        said = predictions(model(batch.ids, batch.positions), output)
+        if out is None:
+            out = said.new_zeros((*inputs.ids.shape, *said.shape[2:]))
+        out[rows, : said.shape[1]] = said
+    assert out is not None, "a pool holds at least one input"
+    return out
+
+
+def task_accuracy(model: Model, inputs: Inputs, output: Output) -> Share:
+    """The share of inputs on which every counted prediction is right."""
+    return share(correct(model, inputs, output))
+
+
+@torch.no_grad()
+def correct(model: Model, inputs: Inputs, output: Output) -> Bool[Tensor, "n"]:
+    right = torch.zeros(len(inputs), dtype=torch.bool)
+    for rows, batch in inputs.batches():
+        said = predictions(model(batch.ids, batch.positions), output)
+        right[rows] = agreeing(said, batch.targets, batch.counted)
+    return right
+
+
+def match_accuracy(model: Model, other: Model, inputs: Inputs, output: Output) -> Share:
+    """The share of inputs on which two models agree at all positions that count."""
+    return share(agreeing(predict(model, inputs, output), predict(other, inputs, output), inputs.counted))

@@ -1,0 +1,231 @@
+"""The eleven algorithmic tasks: an input, SEP, and an answer that the model must say."""
+
+import string
+
+import numpy as np
+
+from drasp.tasks.task import HOLE, MAX_LENGTH, answer_task, scatter, uniform, within
+
+Array = np.ndarray
+
+_NUMBERS = [str(n) for n in range(MAX_LENGTH)]
+_N_BIGRAM_SYMBOLS = 16
+_PLUS = 2
+
+
+def _unbalanced_bits(rng: np.random.Generator, lengths: Array) -> Array:
+    """The number of 0s uniform over all but a tie, shuffled."""
+    even = lengths % 2 == 0
+    zeros = rng.integers(0, lengths + 1 - even)
+    zeros = zeros + (even & (zeros >= lengths // 2))
+    inside = within(lengths)
+    return np.where(inside, np.where(scatter(rng, inside, zeros), 0, 1), HOLE)
+
+
+def _interleaved_bits(rng: np.random.Generator, lengths: Array) -> Array:
+    three = _unbalanced_bits(rng, np.repeat(lengths // 3, 3))
+    return three.reshape(len(lengths), 3, -1).swapaxes(1, 2).reshape(len(lengths), -1)
+
+
+def _bits_of_any_count(rng: np.random.Generator, lengths: Array) -> Array:
+    """The number of 1s uniform, shuffled."""
+    inside = within(lengths)
+    return np.where(inside, scatter(rng, inside, rng.integers(0, lengths + 1)), HOLE)
+
+
+def _letters_with_a_winner(rng: np.random.Generator, lengths: Array) -> Array:
+    """Letters independent, drawn again until one is more frequent than every other."""
+    x = np.full((len(lengths), int(lengths.max(initial=0))), HOLE)
+    todo = np.arange(len(lengths))
+    while len(todo):
+        drawn = uniform(26)(rng, lengths[todo])
+        x[todo, : drawn.shape[1]] = drawn
+        most = np.sort(_counts(drawn, 26), axis=1)
+        todo = todo[most[:, -1] == most[:, -2]]
+    return x
+
+
+def _distinct_numbers(rng: np.random.Generator, lengths: Array) -> Array:
+    """A sample without replacement."""
+    order = rng.random((len(lengths), MAX_LENGTH), dtype=np.float32).argsort(axis=1)
+    inside = within(lengths)
+    return np.where(inside, order[:, : inside.shape[1]], HOLE)
+
+
+def _distinct_bigrams(rng: np.random.Generator, lengths: Array) -> Array:
+    """No pair of neighbours twice: the next symbol has odds by how many ways on from it are left."""
+    x = np.full((len(lengths), int(lengths.max(initial=0))), HOLE)
+    todo = np.arange(len(lengths))
+    while len(todo):
+        rows = np.arange(len(todo))
+        free = np.ones((len(todo), _N_BIGRAM_SYMBOLS, _N_BIGRAM_SYMBOLS), bool)
+        ways = np.full((len(todo), _N_BIGRAM_SYMBOLS), _N_BIGRAM_SYMBOLS)
+        now = rng.integers(0, _N_BIGRAM_SYMBOLS, len(todo))
+        stuck = np.zeros(len(todo), bool)
+        x[todo] = HOLE
+        for column in range(int(lengths[todo].max())):
+            inside = lengths[todo] > column
+            if column:
+                sums = (free[rows, now] * ways).cumsum(1)
+                stuck |= inside & (sums[:, -1] == 0)
+                then = (rng.random(len(todo))[:, None] * sums[:, -1:] >= sums).sum(1) % _N_BIGRAM_SYMBOLS
+                free[rows, now, then] = False
+                ways[rows, now] -= 1
+                now = then
+            x[todo, column] = np.where(inside, now, HOLE)
+        # Rarely a row runs out of ways on.
+        todo = todo[stuck]
+    return x
+
+
+def _first_and_last(rng: np.random.Generator, lengths: Array) -> Array:
+    start = rng.integers(0, MAX_LENGTH + 1 - lengths)
+    return np.stack([start, start + lengths - 1], axis=1)
+
+
+def _two_summands(rng: np.random.Generator, lengths: Array) -> Array:
+    """The place of the plus uniform, bits uniform, no leading zeros."""
+    inside = within(lengths)
+    plus = rng.integers(1, lengths - 1)
+    x = rng.integers(0, 2, inside.shape)
+    rows = np.arange(len(x))
+    x[rows, 0] |= plus > 1
+    x[rows, plus + 1] |= lengths - plus - 1 > 1
+    x[rows, plus] = _PLUS
+    return np.where(inside, x, HOLE)
+
+
+def _counts(x: Array, n_symbols: int) -> Array:
+    """How often each row holds each symbol."""
+    rows = np.broadcast_to(np.arange(len(x))[:, None], x.shape)
+    flat = (rows * n_symbols + x)[x != HOLE]
+    return np.bincount(flat, minlength=len(x) * n_symbols).reshape(len(x), n_symbols)
+
+
+def _most_frequent(x: Array) -> Array:
+    return _counts(x, int(x.max(initial=0)) + 1).argmax(1)[:, None]
+
+
+def _three_most_frequent(x: Array) -> Array:
+    return np.concatenate([_most_frequent(x[:, i::3]) for i in range(3)], axis=1)
+
+
+def _parity(x: Array) -> Array:
+    return (x == 1).sum(1, keepdims=True) % 2
+
+
+def _count_up(x: Array) -> Array:
+    numbers = np.broadcast_to(np.arange(MAX_LENGTH), (len(x), MAX_LENGTH))
+    return np.where((numbers >= x[:, :1]) & (numbers <= x[:, 1:2]), numbers, HOLE)
+
+
+def _sum(x: Array) -> Array:
+    """Adds column by column from the right, all rows at once."""
+    n, width = x.shape
+    length = (x != HOLE).sum(1)
+    plus = (x == _PLUS).argmax(1)
+    rows = np.arange(n)
+    total = np.full((n, width), HOLE)
+    carry = np.zeros(n, int)
+    for digit in range(width):
+        left, right = plus - 1 - digit, length - 1 - digit
+        both = np.where(left >= 0, x[rows, left], 0) + np.where(right > plus, x[rows, right], 0) + carry
+        inside = (left >= 0) | (right > plus)
+        total[:, width - 1 - digit] = np.where(inside | (both > 0), both % 2, HOLE)
+        carry = both // 2
+    return total
+
+
+ALGORITHMIC = (
+    answer_task(
+        "bin_majority",
+        "01",
+        _most_frequent,
+        draw=_unbalanced_bits,
+        ends=False,
+        about="the more frequent bit",
+    ),
+    answer_task(
+        "bin_majority_interleave",
+        "01",
+        _three_most_frequent,
+        draw=_interleaved_bits,
+        lengths=range(3, MAX_LENGTH + 1, 3),
+        longest_answer=3,
+        about="the more frequent bit of every third, from the first, second and third on",
+    ),
+    answer_task(
+        "majority",
+        string.ascii_lowercase,
+        _most_frequent,
+        draw=_letters_with_a_winner,
+        ends=False,
+        about="the most frequent letter",
+    ),
+    answer_task(
+        "sort",
+        _NUMBERS,
+        lambda x: np.sort(x, axis=1),
+        draw=_distinct_numbers,
+        longest_answer=MAX_LENGTH,
+        about="distinct numbers in ascending order",
+    ),
+    answer_task(
+        "count",
+        _NUMBERS,
+        _count_up,
+        draw=_first_and_last,
+        lengths=range(2, MAX_LENGTH + 1),
+        longest_input=2,
+        longest_answer=MAX_LENGTH,
+        about="the numbers from the first to the second",
+    ),
+    answer_task(
+        "unique_copy",
+        _NUMBERS,
+        lambda x: x,
+        draw=_distinct_numbers,
+        longest_answer=MAX_LENGTH,
+        about="the same again, no token twice",
+    ),
+    answer_task(
+        "unique_bigram_copy",
+        [str(n) for n in range(_N_BIGRAM_SYMBOLS)],
+        lambda x: x,
+        draw=_distinct_bigrams,
+        longest_answer=MAX_LENGTH,
+        about="the same again, no pair of neighbours twice",
+    ),
+    answer_task(
+        "unique_reverse",
+        _NUMBERS,
+        lambda x: x[:, ::-1],
+        draw=_distinct_numbers,
+        longest_answer=MAX_LENGTH,
+        about="the same backwards, no token twice",
+    ),
+    answer_task(
+        "repeat_copy",
+        "ab",
+        lambda x: x,
+        longest_answer=MAX_LENGTH,
+        about="the same again, any tokens",
+    ),
+    answer_task(
+        "parity",
+        "01",
+        _parity,
+        draw=_bits_of_any_count,
+        ends=False,
+        about="the number of 1s modulo 2",
+    ),
+    answer_task(
+        "addition",
+        "01+",
+        _sum,
+        draw=_two_summands,
+        lengths=range(4, MAX_LENGTH + 1),
+        longest_answer=MAX_LENGTH - 1,
+        about="the sum of two binary numbers, most significant bit first",
+    ),
+)

@@ -1,0 +1,84 @@
+"""Finds a task by its name, in a user's file, or in the folder of a model trained on it."""
+
+import difflib
+import importlib.util
+import json
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from drasp.errors import DraspError
+from drasp.tasks.algorithmic import ALGORITHMIC
+from drasp.tasks.languages import LANGUAGES
+from drasp.tasks.task import Task
+
+TASKS: dict[str, Task] = {task.name: task for task in (*ALGORITHMIC, *LANGUAGES)}
+TASK_FILE = "task.json"
+
+
+def load_task(spec: str) -> Task:
+    """The task called `spec`, or for `file.py:name` the one that the file calls `name`."""
+    if spec in TASKS:
+        return TASKS[spec]
+    file, colon, name = spec.rpartition(":")
+    if colon and file.endswith(".py"):
+        return _from_file(Path(file), name)
+    if spec.endswith(".py"):
+        raise DraspError(f"task {spec}: expected file.py:name, found no name")
+    near = difflib.get_close_matches(spec, TASKS, n=3, cutoff=0.4)
+    hint = f"the nearest are {', '.join(near)}" if near else "`drasp tasks` lists them"
+    raise DraspError(f"unknown task {spec!r}; {hint} (your own is given as file.py:name)")
+
+
+def task_spec(spec: str) -> str:
+    """`spec` such that it can be found from any folder."""
+    file, colon, name = spec.rpartition(":")
+    return f"{Path(file).resolve()}:{name}" if colon and file.endswith(".py") else spec
+
+
+def task_of_model(folder: Path) -> Task | None:
+    """The task that the model in `folder` was trained on, where it says so."""
+    file = folder / TASK_FILE
+    if not file.is_file():
+        return None
+    try:
+        spec = json.loads(file.read_text())["task"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise DraspError(f'{file}: expected a JSON object such as {{"task": "bin_majority"}}') from None
+    if not isinstance(spec, str):
+        raise DraspError(f"{file}: expected a task's name, found {spec!r}")
+    try:
+        return load_task(spec)
+    except DraspError as error:
+        raise DraspError(f"{file}: {error}; say where the task is with --task") from None
+
+
+def _from_file(file: Path, name: str) -> Task:
+    if not file.is_file():
+        raise DraspError(f"task file {file}: no such file")
+    module = _run(file)
+    found = getattr(module, name, None)
+    if isinstance(found, Task):
+        return found
+    tasks = [key for key, value in vars(module).items() if isinstance(value, Task)]
+    has = f"it defines {', '.join(tasks)}" if tasks else "it defines no task"
+    if found is None:
+        raise DraspError(f"task file {file}: nothing is called {name!r}; {has}")
+    raise DraspError(f"task file {file}: expected {name!r} to be a Task, found {type(found).__name__}; {has}")
+
+
+def _run(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"drasp_user_task_{file.stem}", file)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise DraspError(f"task file {file}, line {error.lineno}: {error.msg}") from None
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        where = f", line {lines[-1]}" if lines else ""
+        raise DraspError(f"task file {file}{where}: {type(error).__name__}: {error}") from None
+    return module
