@@ -24,8 +24,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class LayerNorm:
     """`gain * (x - mean x) / n + bias`, where n is the root of the variance, or a given constant."""
 
-    gain: Float[Tensor, "d_model"]
-    bias: Float[Tensor, "d_model"]
+    gain: Float[Tensor, " d_model"]
+    bias: Float[Tensor, " d_model"]
     eps: float
     constant: float | None = None
 
@@ -40,7 +40,7 @@ class Linear:
     """GPT-2 keeps its matrices as [input, output]."""
 
     weight: Float[Tensor, "d_in d_out"]
-    bias: Float[Tensor, "d_out"]
+    bias: Float[Tensor, " d_out"]
 
     def __call__(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
         return x @ self.weight + self.bias
@@ -51,11 +51,11 @@ class Head:
     """One attention head as maps from and to the residual stream; the score scale is in the query."""
 
     query: Float[Tensor, "d_head d_model"]
-    query_bias: Float[Tensor, "d_head"]
+    query_bias: Float[Tensor, " d_head"]
     key: Float[Tensor, "d_head d_model"]
-    key_bias: Float[Tensor, "d_head"]
+    key_bias: Float[Tensor, " d_head"]
     value: Float[Tensor, "d_head d_model"]
-    value_bias: Float[Tensor, "d_head"]
+    value_bias: Float[Tensor, " d_head"]
     output: Float[Tensor, "d_model d_head"]
 
 

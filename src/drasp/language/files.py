@@ -1,0 +1,51 @@
+"""Programs on disk: `NAME.drasp` is the text, `NAME.safetensors` beside it holds the tensors it names."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from drasp.errors import DraspError
+from drasp.language.numpy_source import to_python
+from drasp.language.parser import parse
+from drasp.language.printer import to_text
+from drasp.language.syntax import Program, ProgramError
+
+
+def program_files(program: Program) -> dict[str, bytes]:
+    """The files that hold a program, by name: text, tensors, and the stand-alone Python."""
+    tensors = {name: tensor.detach().contiguous() for name, tensor in program.tensors.items()}
+    return {
+        "program.drasp": to_text(program).encode(),
+        "program.safetensors": save(tensors),
+        "program.py": to_python(program).encode(),
+    }
+
+
+def load_program(path: Path) -> Program:
+    """Reads a `.drasp` file, or `program.drasp` in a folder. Nothing in it is run."""
+    file = path / "program.drasp" if path.is_dir() else path
+    if file.suffix != ".drasp":
+        raise DraspError(f"{file}: expected a .drasp file, or a folder that holds program.drasp")
+    try:
+        text = file.read_bytes().decode()
+    except FileNotFoundError:
+        raise DraspError(f"{file}: no such file; expected a .drasp file, or a folder that holds one") from None
+    except UnicodeDecodeError as error:
+        raise DraspError(f"{file}: not a UTF-8 text (byte {error.start})") from None
+    try:
+        return parse(text.replace("\r\n", "\n"), _read_tensors(file.with_suffix(".safetensors")))
+    except ProgramError as error:
+        raise error.in_file(str(file)) from None
+
+
+def _read_tensors(file: Path) -> Mapping[str, Tensor]:
+    """A program that names no tensor needs no file."""
+    if not file.exists():
+        return {}
+    try:
+        return load(file.read_bytes())
+    except (SafetensorError, OSError) as error:
+        raise DraspError(f"{file}: not a whole safetensors file ({error})") from None

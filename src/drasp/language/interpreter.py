@@ -1,0 +1,327 @@
+"""Runs D-RASP programs in torch, on batches of inputs of different lengths and offsets.
+
+What makes it fast: one-hot variables are kept as indices and looked up, never multiplied; uniform
+attention is a running mean; and the selectors of an aggregate are summed by key before anything of size
+query × key is made, so that a head with many selects costs one such matrix a key.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from drasp.language.bases import Basis, Tokens
+from drasp.language.checker import Activation, VariableType, variable_types
+from drasp.language.function_primitives import function_primitives
+from drasp.language.syntax import (
+    Aggregate,
+    ElementWise,
+    Function,
+    Network,
+    Norm,
+    Operand,
+    Prediction,
+    PrimitiveFunction,
+    PrimitiveTensor,
+    Program,
+    Project,
+    Select,
+    Statement,
+    TensorName,
+    TensorOp,
+)
+from drasp.language.tensor_primitives import build
+from drasp.transformer import ACTIVATIONS
+
+Scores: TypeAlias = Float[Tensor, "batch query key"]  # the query axis is 1 where all queries see the same
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """A variable whose value at each position is one direction, times a weight where it was divided."""
+
+    index: Int[Tensor, "batch pos"]
+    size: int
+    weight: Float[Tensor, "batch pos"] | None = None
+
+
+@dataclass(frozen=True)
+class Dense:
+    value: Float[Tensor, "batch pos dims"]
+
+
+Value: TypeAlias = OneHot | Dense
+
+
+class Interpreter:
+    """A checked program, ready to run: `interpreter(ids, positions)` gives logits as a transformer does.
+
+    With `precision` = p, the results of aggregate and element_wise_op are rounded downwards to multiples
+    of 2^-p, as in the semantics that makes D-RASP comparable with C-RASP.
+    """
+
+    def __init__(self, program: Program, dtype: torch.dtype = torch.float32, precision: int | None = None) -> None:
+        self.program, self.dtype, self.precision = program, dtype, precision
+        self.types = variable_types(program)
+        self.tensors = {name: tensor.to(dtype) for name, tensor in program.tensors.items()}
+        self.ops = {s.name: self._op(s) for s in program.statements if isinstance(s, Select | Project)}
+        self.selects = {s.name: s for s in program.statements if isinstance(s, Select)}
+        self.last_use = _last_uses(program.statements)
+
+    def __call__(
+        self, ids: Int[Tensor, "batch pos"], positions: Int[Tensor, "batch pos"]
+    ) -> Float[Tensor, "batch pos n_vocab"]:
+        """Logits. Values are dropped after their last use, and selectors are never kept."""
+        return _Run(self, ids, positions).logits()
+
+    def trace(
+        self, ids: Int[Tensor, "batch pos"], positions: Int[Tensor, "batch pos"]
+    ) -> dict[str, Float[Tensor, "batch pos *dims"]]:
+        """The value of every variable, `token`, `pos`, `one` and `prediction` among them.
+
+        Selectors are [batch, query, key], before the softmax and the causal mask; norms are [batch, pos].
+        """
+        return _Run(self, ids, positions).trace()
+
+    def _op(self, statement: Select | Project) -> Float[Tensor, "rows columns"]:
+        match statement:
+            case Select(query=query, key=key, op=op, special_op=special_op):
+                rows, columns = _basis(self.types, query), _basis(self.types, key)
+            case Project(input=source, op=op, special_op=special_op):
+                rows, columns = _basis(self.types, source), Tokens(self.program.vocabulary)
+        return self._tensor(op, special_op, rows, columns)
+
+    def _tensor(self, op: TensorOp, special: PrimitiveTensor | None, rows: Basis, columns: Basis) -> Tensor:
+        match op:
+            case TensorName(name):
+                return self.tensors[name]
+            case PrimitiveTensor():
+                return torch.tensor(build(op, special, rows, columns), dtype=self.dtype)
+
+
+def _basis(types: Mapping[str, VariableType], operand: Operand) -> Basis:
+    found = types[operand.variable]
+    assert isinstance(found, Activation)
+    return found.basis
+
+
+def _last_uses(statements: tuple[Statement, ...]) -> dict[str, int]:
+    """The line after which a variable is needed no more; selects count where they are aggregated."""
+    selects = {s.name: s for s in statements if isinstance(s, Select)}
+    uses: dict[str, int] = {}
+    for number, statement in enumerate(statements):
+        for operand in _reads(statement, selects):
+            uses[operand.variable] = number
+            if operand.norm:
+                uses[operand.norm] = number
+    return uses
+
+
+def _reads(statement: Statement, selects: Mapping[str, Select]) -> Iterable[Operand]:
+    match statement:
+        case Aggregate(selectors=selectors, value=value):
+            yield value
+            for selector in selectors:
+                yield selects[selector.variable].query
+                yield selects[selector.variable].key
+        case ElementWise(inputs=inputs) | Norm(inputs=inputs):
+            yield from inputs
+        case Project(input=source):
+            yield source
+        case Select() | Prediction():
+            pass
+
+
+class _Run:
+    """One evaluation on one batch."""
+
+    def __init__(self, interpreter: Interpreter, ids: Tensor, positions: Tensor) -> None:
+        program = interpreter.program
+        self.interpreter = interpreter
+        self.values: dict[str, Value] = {
+            "token": OneHot(ids, len(program.vocabulary)),
+            "pos": OneHot(positions, program.n_positions),
+            "one": OneHot(torch.zeros_like(ids), 1),
+        }
+        self.divisors: dict[str, Tensor] = {}
+        self.logit_parts: dict[str, Tensor] = {}
+        # Aggregates with the same selectors share their attention weights.
+        self.attention: dict[tuple[str, ...], Tensor] = {}
+        self.shape = ids.shape
+        length = ids.shape[1]
+        self.future = torch.ones(length, length, dtype=torch.bool).triu(1)
+        self.counts = torch.arange(1, length + 1, dtype=interpreter.dtype)
+
+    def logits(self) -> Tensor:
+        statements = self.interpreter.program.statements
+        last = self.interpreter.last_use
+        last_attention = {_selector_names(s): i for i, s in enumerate(statements) if isinstance(s, Aggregate)}
+        for number, statement in enumerate(statements):
+            self.execute(statement)
+            for name in [name for name in self.values if last.get(name, -1) <= number]:
+                del self.values[name]
+            for names in [names for names in self.attention if last_attention[names] <= number]:
+                del self.attention[names]
+        return self.summed_logits()
+
+    def trace(self) -> dict[str, Tensor]:
+        result: dict[str, Tensor] = {}
+        for name in ("token", "pos", "one"):
+            result[name] = self.dense(self.values[name])
+        batch, length = self.shape
+        for statement in self.interpreter.program.statements:
+            self.execute(statement)
+            name = statement.name
+            match statement:
+                case Select():
+                    result[name] = self.scores((name,)).expand(batch, length, length)
+                case Aggregate() | ElementWise():
+                    result[name] = self.dense(self.values[name])
+                case Norm():
+                    result[name] = self.divisors[name]
+                case Project():
+                    result[name] = self.logit_parts[name].expand(batch, length, -1)
+                case Prediction(output=output):
+                    logits = self.summed_logits()
+                    result[name] = logits.softmax(-1) if output == "softmax" else logits.sigmoid()
+        return result
+
+    def execute(self, statement: Statement) -> None:
+        match statement:
+            case Aggregate(name, value=value):
+                self.values[name] = Dense(self.rounded(self.aggregate(statement, self.read(value))))
+            case ElementWise(name, inputs, function):
+                self.values[name] = Dense(self.rounded(self.apply(function, [self.read(v) for v in inputs])))
+            case Norm(name, inputs, op, eps):
+                self.divisors[name] = self.root_mean_square(self.combine(op.name, inputs), eps)
+            case Project(name, source):
+                op = self.interpreter.ops[name]
+                # A bias is the same everywhere: one row, broadcast.
+                self.logit_parts[name] = op if _is_one(source) else self.times(self.read(source), op)
+            case Select() | Prediction():
+                pass  # selects are evaluated where they are aggregated
+
+    def summed_logits(self) -> Tensor:
+        prediction = self.interpreter.program.statements[-1]
+        assert isinstance(prediction, Prediction)
+        total = reduce(torch.add, (self.logit_parts[part.variable] for part in prediction.logits))
+        return total.expand(*self.shape, -1)
+
+    # ------------------------------------------------------------------------------- attention
+
+    def aggregate(self, statement: Aggregate, value: Value) -> Float[Tensor, "batch pos dims"]:
+        names = _selector_names(statement)
+        if not names:
+            return self.dense(value).cumsum(1) / self.counts[:, None]
+        if names not in self.attention:
+            scores = self.scores(names)
+            length = len(self.future)
+            masked = scores.expand(-1, length, -1).masked_fill(self.future, -math.inf)
+            self.attention[names] = masked.softmax(-1)
+        weights = self.attention[names]
+        match value:
+            case Dense(dense):
+                return weights @ dense
+            case OneHot(index, size, weight):
+                shares = weights if weight is None else weights * weight[:, None, :]
+                empty = shares.new_zeros(*shares.shape[:2], size)
+                return empty.scatter_add(2, index[:, None, :].expand_as(shares), shares)
+
+    def scores(self, names: tuple[str, ...]) -> Scores:
+        """The sum of selectors. Those with the same key are added on the query's side first."""
+        by_key: dict[Operand, list[Select]] = {}
+        for name in names:
+            select = self.interpreter.selects[name]
+            by_key.setdefault(select.key, []).append(select)
+        parts: list[Tensor] = []
+        for operand, selects in by_key.items():
+            rows = reduce(torch.add, (self.query_rows(select) for select in selects))
+            parts.append(self.against_keys(rows, self.read(operand)))
+        return reduce(torch.add, parts)
+
+    def query_rows(self, select: Select) -> Float[Tensor, "batch query dims"]:
+        """What each query looks for, in the key's basis."""
+        op = self.interpreter.ops[select.name]
+        return op[None] if _is_one(select.query) else self.times(self.read(select.query), op)
+
+    def against_keys(self, rows: Float[Tensor, "batch query dims"], key: Value) -> Scores:
+        match key:
+            case Dense(dense):
+                return rows @ dense.transpose(1, 2)
+            case OneHot(index, _, weight):
+                batch, length = index.shape
+                found = rows.expand(batch, -1, -1).gather(2, index[:, None, :].expand(batch, rows.shape[1], length))
+                return found if weight is None else found * weight[:, None, :]
+
+    # ---------------------------------------------------------------------- element by element
+
+    def read(self, operand: Operand) -> Value:
+        value = self.values[operand.variable]
+        if operand.norm is None:
+            return value
+        divisor = self.divisors[operand.norm]
+        match value:
+            case Dense(dense):
+                return Dense(dense / divisor[..., None])
+            case OneHot():
+                return replace(value, weight=1 / divisor)
+
+    def dense(self, value: Value) -> Float[Tensor, "batch pos dims"]:
+        match value:
+            case Dense(dense):
+                return dense
+            case OneHot(index, size, weight):
+                ones = torch.nn.functional.one_hot(index, size).to(self.interpreter.dtype)
+                return ones if weight is None else ones * weight[..., None]
+
+    def times(self, value: Value, op: Float[Tensor, "rows columns"]) -> Float[Tensor, "batch pos columns"]:
+        match value:
+            case Dense(dense):
+                return dense @ op
+            case OneHot(index, _, weight):
+                found = torch.nn.functional.embedding(index, op)
+                return found if weight is None else found * weight[..., None]
+
+    def combine(self, name: str, inputs: tuple[Operand, ...]) -> Float[Tensor, "batch pos dims"]:
+        return self.combine_values(name, [self.read(operand) for operand in inputs])
+
+    def combine_values(self, name: str, values: list[Value]) -> Float[Tensor, "batch pos dims"]:
+        tensors = self.interpreter.tensors
+        return reduce(torch.add, (self.times(v, tensors[f"{name}.{i}"]) for i, v in enumerate(values)))
+
+    def root_mean_square(self, x: Float[Tensor, "batch pos dims"], eps: float) -> Float[Tensor, "batch pos"]:
+        return (x.square().mean(-1) + eps).sqrt()
+
+    def apply(self, function: Function, inputs: list[Value]) -> Float[Tensor, "batch pos dims"]:
+        match function:
+            case Network(name, activation, eps):
+                tensors = self.interpreter.tensors
+                x = self.combine_values(name, inputs)
+                if eps is not None:
+                    x = x / self.root_mean_square(x, eps)[..., None]
+                hidden = x @ tensors[f"{name}.hidden"] + tensors[f"{name}.hidden_bias"]
+                return ACTIVATIONS[activation](hidden) @ tensors[f"{name}.out"]
+            case PrimitiveFunction(primitive, arguments):
+                run = function_primitives()[primitive].function
+                return run(torch, [self.dense(x) for x in inputs], *arguments).to(self.interpreter.dtype)
+
+    def rounded(self, x: Float[Tensor, "batch pos dims"]) -> Float[Tensor, "batch pos dims"]:
+        """Downwards to p bits. What floating-point sums miss a step by still counts as having reached it."""
+        if self.interpreter.precision is None:
+            return x
+        step = 2.0**self.interpreter.precision
+        slack = 16 * torch.finfo(x.dtype).eps * step
+        return (x * step + slack).floor() / step
+
+
+def _selector_names(statement: Aggregate) -> tuple[str, ...]:
+    return tuple(selector.variable for selector in statement.selectors)
+
+
+def _is_one(operand: Operand) -> bool:
+    return operand.variable == "one" and operand.norm is None
