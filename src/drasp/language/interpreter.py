@@ -38,7 +38,8 @@ from drasp.language.syntax import (
 from drasp.language.tensor_primitives import build
 from drasp.transformer import ACTIVATIONS
 
-Scores: TypeAlias = Float[Tensor, "batch query key"]  # the query axis is 1 where all queries see the same
+# The query axis is 1 where all queries see the same, and the batch axis where all inputs do.
+Scores: TypeAlias = Float[Tensor, "#batch #query key"]
 
 
 @dataclass(frozen=True)
@@ -244,12 +245,12 @@ class _Run:
             parts.append(self.against_keys(rows, self.read(operand)))
         return reduce(torch.add, parts)
 
-    def query_rows(self, select: Select) -> Float[Tensor, "batch query dims"]:
+    def query_rows(self, select: Select) -> Float[Tensor, "#batch #query dims"]:
         """What each query looks for, in the key's basis."""
         op = self.interpreter.ops[select.name]
         return op[None] if _is_one(select.query) else self.times(self.read(select.query), op)
 
-    def against_keys(self, rows: Float[Tensor, "batch query dims"], key: Value) -> Scores:
+    def against_keys(self, rows: Float[Tensor, "#batch #query dims"], key: Value) -> Scores:
         match key:
             case Dense(dense):
                 return rows @ dense.transpose(1, 2)

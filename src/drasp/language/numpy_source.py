@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from drasp.errors import DraspError
@@ -249,7 +250,7 @@ def _tensor_source(tensor: Tensor) -> str:
     return f'unpack({array.shape}, "{kind}", "{packed}")'
 
 
-def _numbers(array: "np.ndarray[Any, Any]") -> str:
+def _numbers(array: Float[np.ndarray, "..."]) -> str:
     if array.ndim == 1:
         return f"[{', '.join(str(entry) for entry in array)}]"
     return f"[{', '.join(_numbers(row) for row in array)}]"

@@ -170,11 +170,10 @@ def _whole_number(token: Token, least: int) -> int:
 
 
 def _number(token: Token) -> float:
-    """Whole numbers stay whole, so that they print as they were written."""
     number = float(token)
     if not math.isfinite(number):
         raise ProgramError(_place(token), f"found {token}, expected a number that fits")
-    return int(number) if number.is_integer() and token.lstrip("+-").isdigit() else number
+    return number
 
 
 # ------------------------------------------------------------------------------------- statements
@@ -252,7 +251,7 @@ def _call(name: str, arguments: _Arguments) -> Statement:
             eps = arguments.take("eps")
             if not isinstance(op, TensorName) or not 0 <= _number(eps) < 1:
                 raise ProgramError(_place(eps), "`norm` needs a stored tensor `op=` and an `eps=` from 0 to 1")
-            return Norm(name, _inputs(arguments), op, float(eps))
+            return Norm(name, _inputs(arguments), op, _number(eps))
         case "project":
             source = arguments.take_if_there("inp")
             return Project(
@@ -314,7 +313,7 @@ def _tensor(node: Node, statement: str) -> TensorOp:
         known = ", ".join(f"({text})" for text in known_texts(statement)) or "the name of a tensor"
         raise ProgramError(place, f"found the unknown primitive {token}, expected one of {known}")
     scale = _number(node.children[1]) if len(node.children) > 1 else DEFAULT_SCALE
-    return PrimitiveTensor(*found, float(scale), place)
+    return PrimitiveTensor(*found, scale, place)
 
 
 def _special(node: Node | None, statement: str) -> PrimitiveTensor | None:
@@ -339,7 +338,7 @@ def _function(node: Node) -> Function:
         if activation not in ACTIVATIONS:
             known = _nearest(activation, list(ACTIVATIONS))
             raise ProgramError(_place(values[1]), f"found the activation `{activation}`, expected {known}")
-        return Network(tensor, activation, float(_number(eps)) if eps else None, place)
+        return Network(tensor, activation, _number(eps) if eps else None, place)
     primitive = function_primitives().get(str(name))
     if primitive is None:
         known = _nearest(str(name), ["mlp", *function_primitives()])

@@ -21,7 +21,7 @@ from drasp.language.syntax import (
     TensorName,
     TensorOp,
 )
-from drasp.language.tensor_primitives import print_primitive, quote
+from drasp.language.tensor_primitives import print_number, print_primitive, quote
 
 _WIDTH = 100
 
@@ -58,7 +58,7 @@ def statement_text(statement: Statement) -> str:
         case ElementWise(name, inputs, function):
             return f"{name} = element_wise_op({_operands(inputs)}, func={_function(function)})"
         case Norm(name, inputs, op, eps):
-            return f"{name} = norm({_operands(inputs)}, op={op.name}, eps={eps!r})"
+            return f"{name} = norm({_operands(inputs)}, op={op.name}, eps={print_number(eps)})"
         case Project(name, source, op, special_op):
             side = "" if source == ONE else f"inp={_operand(source)}, "
             return f"{name} = project({side}{_tensors(op, special_op, 'project')})"
@@ -93,14 +93,13 @@ def _tensor(op: TensorOp, statement: str) -> str:
 
 def _function(function: Function) -> str:
     match function:
-        case Network(name, activation, None):
-            return f"mlp({name}, {activation})"
         case Network(name, activation, eps):
-            return f"mlp({name}, {activation}, eps={eps!r})"
+            normed = "" if eps is None else f", eps={print_number(eps)}"
+            return f"mlp({name}, {activation}{normed})"
         case PrimitiveFunction(primitive, ()):
             return primitive
         case PrimitiveFunction(primitive, arguments):
-            return f"{primitive}({', '.join(map(repr, arguments))})"
+            return f"{primitive}({', '.join(map(print_number, arguments))})"
 
 
 def _token_list(name: str, tokens: tuple[str, ...]) -> str:

@@ -6,7 +6,7 @@ without `q=` has the constant variable `one` as its query, and a project without
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from torch import Tensor
 
@@ -38,7 +38,7 @@ class ProgramError(DraspError):
         return ProgramError(self.place, self.problem, source)
 
 
-def _place() -> Place:
+def _place() -> Any:
     """A field that says where a node was read; nodes are equal wherever they stand."""
     return field(default=Place(), compare=False, repr=False)
 

@@ -191,7 +191,7 @@ def print_primitive(op: PrimitiveTensor, statement: str) -> str:
     template = _template(_REGISTRY[op.primitive], statement) or ""
     values = iter(op.arguments)
     text = _PLACEHOLDER.sub(lambda m: _text(next(values), m.group(2)), template)
-    return f"({text})" if op.scale == DEFAULT_SCALE else f"({text})*{op.scale!r}"
+    return f"({text})" if op.scale == DEFAULT_SCALE else f"({text})*{print_number(op.scale)}"
 
 
 def known_texts(statement: str) -> Sequence[str]:
@@ -221,6 +221,11 @@ def _text(value: int | str, kind: str) -> str:
     if isinstance(value, int):
         return f"{value:+d}" if kind == "offset" else str(value)
     return quote(value, avoid=_AXES)
+
+
+def print_number(x: float) -> str:
+    """As short as reads back the same: 2 and 0.5 and 1e-05."""
+    return repr(x).removesuffix(".0")
 
 
 def quote(token: str, avoid: Sequence[str] = ()) -> str:
