@@ -47,7 +47,7 @@ def predictions(logits: Float[Tensor, "n width n_vocab"], output: Output) -> Pre
     return logits.argmax(-1) if output == "softmax" else logits > 0
 
 
-def agreeing(a: Predictions, b: Predictions, counted: Bool[Tensor, "n width"]) -> Bool[Tensor, "n"]:
+def agreeing(a: Predictions, b: Predictions, counted: Bool[Tensor, "n width"]) -> Bool[Tensor, " n"]:
     """Which inputs have the same predictions at all positions that count."""
     same = a == b
     if same.ndim == 3:
@@ -55,7 +55,7 @@ def agreeing(a: Predictions, b: Predictions, counted: Bool[Tensor, "n width"]) -
     return (same | ~counted).all(-1)
 
 
-def share(which: Bool[Tensor, "n"]) -> Share:
+def share(which: Bool[Tensor, " n"]) -> Share:
     return Share(int(which.sum()), len(which))
 
 
@@ -78,7 +78,7 @@ def task_accuracy(model: Model, inputs: Inputs, output: Output) -> Share:
 
 
 @torch.no_grad()
-def correct(model: Model, inputs: Inputs, output: Output) -> Bool[Tensor, "n"]:
+def correct(model: Model, inputs: Inputs, output: Output) -> Bool[Tensor, " n"]:
     right = torch.zeros(len(inputs), dtype=torch.bool)
     for rows, batch in inputs.batches():
         said = predictions(model(batch.ids, batch.positions), output)

@@ -31,7 +31,7 @@ class Language:
         for state in dfa.states:
             number.setdefault(state, len(number) + 1)
         self._next: Int[Array, "state symbol"] = np.full((len(number) + 1, len(symbols)), DEAD)
-        self._final: Bool[Array, "state"] = np.zeros(len(number) + 1, bool)
+        self._final: Bool[Array, " state"] = np.zeros(len(number) + 1, bool)
         for state, arcs in dfa.transitions.items():
             for symbol, target in arcs.items():
                 self._next[number[state], symbols.index(symbol)] = number[target]
@@ -85,18 +85,18 @@ class Language:
         allowed[:, self.vocabulary.ids["EOS"]] = self._final
         return allowed
 
-    def uniform_words(self, rng: np.random.Generator, lengths: Int[Array, "n"]) -> Int[Array, "n width"]:
+    def uniform_words(self, rng: np.random.Generator, lengths: Int[Array, " n"]) -> Int[Array, "n width"]:
         """Words of these lengths, all of a length equally likely."""
         return self._walk(rng, lengths, self._words(int(lengths.max(initial=0))))
 
-    def fair_walk(self, rng: np.random.Generator, lengths: Int[Array, "n"]) -> Int[Array, "n width"]:
+    def fair_walk(self, rng: np.random.Generator, lengths: Int[Array, " n"]) -> Int[Array, "n width"]:
         """Words drawn symbol by symbol, each uniform over those after which the word can still be completed."""
         return self._walk(rng, lengths, (self._words(int(lengths.max(initial=0))) > 0).astype(float))
 
-    def step(self, state: Int[Array, "n"], symbol: Int[Array, "n"]) -> Int[Array, "n"]:
+    def step(self, state: Int[Array, " n"], symbol: Int[Array, " n"]) -> Int[Array, " n"]:
         return self._next[state, symbol]
 
-    def starts(self, count: int) -> Int[Array, "n"]:
+    def starts(self, count: int) -> Int[Array, " n"]:
         return np.full(count, self._start)
 
     def _walk(self, rng: np.random.Generator, lengths: Array, weight: Array) -> Array:
@@ -125,5 +125,5 @@ class Language:
         return np.array(self._counted)
 
     @cached_property
-    def _counted(self) -> list[Float[Array, "state"]]:
+    def _counted(self) -> list[Float[Array, " state"]]:
         return [self._final.astype(float)]

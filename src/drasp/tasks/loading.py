@@ -70,7 +70,8 @@ def _from_file(file: Path, name: str) -> Task:
 
 def _run(file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"drasp_user_task_{file.stem}", file)
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     try:

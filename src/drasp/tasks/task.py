@@ -4,9 +4,11 @@ Tokens are drawn for many inputs at once, as an array with a row for each input.
 an array may have holes (-1) anywhere; they are closed when the rows are put together.
 """
 
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -38,9 +40,9 @@ class Inputs:
     """
 
     ids: Int[Tensor, "n width"]
-    sizes: Int[Tensor, "n"]
-    lengths: Int[Tensor, "n"]
-    offsets: Int[Tensor, "n"]
+    sizes: Int[Tensor, " n"]
+    lengths: Int[Tensor, " n"]
+    offsets: Int[Tensor, " n"]
     counted: Bool[Tensor, "n width"]
     targets: Int[Tensor, "n width"] | Bool[Tensor, "n width n_vocab"]
 
@@ -53,7 +55,7 @@ class Inputs:
         columns = torch.arange(self.ids.shape[1]).minimum(self.sizes[:, None] - 1)
         return self.offsets[:, None] + columns
 
-    def rows(self, which: Int[Tensor, "m"] | slice) -> "Inputs":
+    def rows(self, which: Int[Tensor, " m"] | slice) -> "Inputs":
         """Some of the inputs, no wider than they need."""
         sizes = self.sizes[which]
         width = int(sizes.max()) if len(sizes) else 0
@@ -66,7 +68,7 @@ class Inputs:
             self.targets[which, :width],
         )
 
-    def batches(self, tokens: int = 16384) -> Iterator[tuple[Int[Tensor, "m"], "Inputs"]]:
+    def batches(self, tokens: int = 16384) -> Iterator[tuple[Int[Tensor, " m"], "Inputs"]]:
         """Inputs of like size together, `tokens` at a time, each batch with the rows that it holds."""
         order = self.sizes.argsort(stable=True)
         start = 0
@@ -123,13 +125,13 @@ class Task:
             )
         return self.inputs(rng.choice(np.array(choices), count), rng, random_offsets)
 
-    def inputs(self, lengths: Int[Array, "n"], rng: np.random.Generator, random_offsets: bool = True) -> Inputs:
+    def inputs(self, lengths: Int[Array, " n"], rng: np.random.Generator, random_offsets: bool = True) -> Inputs:
         """One input of each of the given lengths; without `random_offsets` their positions begin at 0."""
         missing = set(lengths.tolist()) - set(self.lengths)
         if missing:
             raise DraspError(f"task {self.name}: no inputs of length {min(missing)}")
         ids = self.vocabulary.ids
-        x = self.draw(rng, lengths)
+        x = self._tokens("draw", lambda: self.draw(rng, lengths), len(lengths))
 
         def column(token: str) -> Array:
             return np.full((len(x), 1), ids[token])
@@ -139,7 +141,9 @@ class Task:
             first = np.zeros(len(x), int)
         else:
             end = [column("EOS")] if self.ends else []
-            parts = [column("BOS"), x, column("SEP"), self.answer(x), *end]
+            answer = self.answer
+            y = self._tokens("answer", lambda: answer(x), len(lengths))
+            parts = [column("BOS"), x, column("SEP"), y, *end]
             first = 1 + (x != HOLE).sum(1)
         row, sizes = _close(np.concatenate(parts, axis=1), ids["PAD"])
         columns = np.arange(row.shape[1])
@@ -160,10 +164,32 @@ class Task:
         tensor = torch.from_numpy
         return Inputs(tensor(row), tensor(sizes), tensor(lengths), tensor(offsets), tensor(counted), tensor(targets))
 
+    def _tokens(self, what: str, make: Callable[[], Array], count: int) -> Int[Array, "n any"]:
+        """What a task's own function gives, checked: it may be a user's."""
+        try:
+            tokens = np.asarray(make())
+        except DraspError:
+            raise
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(frame.filename).name}, line {frame.lineno}"
+            raise DraspError(f"task {self.name}: its {what} failed in {where}: {error!r}") from error
+        ordinary = len(self.vocabulary) - len(self.vocabulary.special)
+        if tokens.ndim != 2 or len(tokens) != count or tokens.dtype.kind not in "iub":
+            found = f"{tokens.dtype} of shape {tokens.shape}"
+            raise DraspError(f"task {self.name}: its {what} should give whole numbers [{count}, …], found {found}")
+        wrong = tokens[(tokens < HOLE) | (tokens >= ordinary)]
+        if len(wrong):
+            raise DraspError(
+                f"task {self.name}: its {what} gave token id {wrong[0]}, "
+                f"expected 0 to {ordinary - 1}, or {HOLE} for none"
+            )
+        return tokens.astype(int)
+
     def example(self) -> str:
         """A short input, the same at every call."""
         length = min(self.lengths, key=lambda n: abs(n - 6))
-        inputs = self.inputs(np.array([length]), np.random.default_rng(4), random_offsets=False)
+        inputs = self.inputs(np.array([length]), np.random.default_rng(1), random_offsets=False)
         return " ".join(self.vocabulary.tokens[i] for i in inputs.ids[0])
 
 
@@ -232,7 +258,7 @@ def each_row(function: Callable[[list[int]], Sequence[int]]) -> Answer:
     return answer
 
 
-def within(lengths: Int[Array, "n"]) -> Bool[Array, "n width"]:
+def within(lengths: Int[Array, " n"]) -> Bool[Array, "n width"]:
     """Which columns lie inside rows of these lengths."""
     return np.arange(lengths.max(initial=0)) < lengths[:, None]
 
@@ -248,7 +274,7 @@ def uniform(n_symbols: int) -> Draw:
 
 
 def scatter(
-    rng: np.random.Generator, places: Bool[Array, "n width"], counts: Int[Array, "n"]
+    rng: np.random.Generator, places: Bool[Array, "n width"], counts: Int[Array, " n"]
 ) -> Bool[Array, "n width"]:
     """In each row, marks as many of the places as `counts` says, any choice as likely as another."""
     keys = np.where(places, rng.random(places.shape, dtype=np.float32), np.float32(2))
@@ -257,7 +283,7 @@ def scatter(
     return marked
 
 
-def _close(tokens: Int[Array, "n any"], pad: int) -> tuple[Int[Array, "n width"], Int[Array, "n"]]:
+def _close(tokens: Int[Array, "n any"], pad: int) -> tuple[Int[Array, "n width"], Int[Array, " n"]]:
     """Moves the tokens of each row to the left over the holes, and pads on the right."""
     real = tokens != HOLE
     sizes = real.sum(1)

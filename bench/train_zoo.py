@@ -1,0 +1,111 @@
+"""Trains the zoo: for each task a short list of recipes, small first, until one length-generalises.
+
+    python bench/train_zoo.py [TASK...]     goes on where it was stopped; trained models stay as they are
+
+Every run is tried at most once (`build/zoo` remembers them); the best of a task goes into the package.
+"""
+
+import shutil
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from drasp.tasks import load_task
+from drasp.training.files import load_state, read_metrics, save_state, state_file, write_model
+from drasp.training.loop import Run
+from drasp.training.recipe import OFFSETS, Metrics, Recipe
+
+ROOT = Path(__file__).parents[1]
+TRIED = ROOT / "build" / "zoo"
+ZOO = ROOT / "src" / "drasp" / "zoo_models"
+GOOD = 0.9  # in the longest bin, at either kind of offset
+
+
+def recipes(
+    task: str, *shapes: tuple[int, int, int], lr: float = 1e-3, dropouts: tuple[float, ...] = (0.1, 0.0),
+    seeds: int = 3, steps: int = 30_000,
+) -> list[Recipe]:  # fmt: skip
+    return [
+        Recipe(task, *shape, lr, dropout, seed, steps)
+        for shape in shapes
+        for dropout in dropouts
+        for seed in range(seeds)
+    ]
+
+
+QUEUE = [
+    *recipes("tomita1", (1, 1, 16)),
+    *recipes("tomita2", (1, 1, 16)),
+    *recipes("abcde", (1, 1, 16)),
+    *recipes("ab_d_bc", (1, 1, 16)),
+    *recipes("bin_majority", (1, 1, 16)),
+    *recipes("D2", (1, 1, 16), (1, 2, 16)),
+    *recipes("aastar", (1, 1, 16), (1, 2, 16)),
+    *recipes("majority", (1, 1, 64), (1, 2, 64), seeds=2, steps=10_000),
+    *recipes("D3", (1, 1, 16), (1, 2, 16)),
+    *recipes("D4", (1, 1, 16), (1, 2, 16), (1, 2, 64)),
+    *recipes("tomita4", (1, 2, 16), (2, 1, 16), (2, 2, 16)),
+    *recipes("tomita7", (1, 2, 16), (2, 1, 16)),
+    *recipes("012_0_2", (1, 1, 16), (2, 1, 16), (2, 2, 16)),
+    *recipes("D12", (1, 1, 16), (1, 2, 64), (2, 2, 64), steps=10_000),
+    *recipes("aaaastar", (1, 2, 16), (1, 2, 64), steps=10_000),
+    *recipes("ababstar", (1, 2, 16), (1, 2, 64), steps=10_000),
+    *recipes("parity", (1, 1, 16), dropouts=(0.0,), seeds=1, steps=3000),
+    *recipes("addition", (2, 1, 16), dropouts=(0.0,), seeds=1, steps=3000),
+    *recipes("repeat_copy", (2, 1, 16), dropouts=(0.0,), seeds=1, steps=3000),
+    *recipes("bin_majority_interleave", (2, 2, 16), (2, 1, 64), (4, 1, 64), seeds=2, steps=10_000),
+    *recipes("count", (1, 1, 64), (2, 1, 64), seeds=2, steps=10_000),
+    *recipes("unique_copy", (2, 1, 64), seeds=3, steps=10_000),
+    *recipes("unique_reverse", (2, 1, 64), seeds=3, steps=10_000),
+    *recipes("sort", (1, 1, 64), (1, 1, 128), seeds=2, steps=10_000),
+    *recipes("unique_bigram_copy", (2, 2, 64), (3, 1, 64), seeds=3, steps=15_000),
+]
+
+
+def attempt(recipe: Recipe) -> Path:
+    """Trains one model, or goes on with it, and gives its folder."""
+    task = load_task(recipe.task)
+    out = TRIED / f"{recipe.name(task)}-seed{recipe.seed}"
+    if out.exists():
+        return out
+    file = state_file(out)
+    run = Run(task, recipe, load_state(file, recipe) if file.exists() else None)
+    stored = time.monotonic()
+    while not run.state.done:
+        run.advance()
+        if time.monotonic() - stored > 60:
+            save_state(file, recipe, run.state)
+            stored = time.monotonic()
+    metrics = Metrics(recipe, run.state.step, run.state.seconds, run.final_accuracies())
+    write_model(out, run.shape, run.state.weights, metrics)
+    file.unlink(missing_ok=True)
+    return out
+
+
+def main(names: list[str]) -> None:
+    torch.set_num_threads(1)
+    tried: dict[str, list[Path]] = {}
+    for recipe in QUEUE:
+        kept = ZOO / recipe.task
+        if names and recipe.task not in names:
+            continue
+        if kept.exists() and min(map(read_metrics(kept).longest, OFFSETS)) >= GOOD:
+            continue
+        folder = attempt(replace(recipe))
+        tried.setdefault(recipe.task, []).append(folder)
+        best = max(tried[recipe.task], key=lambda f: read_metrics(f).generalisation)
+        metrics = read_metrics(folder)
+        shares = {k: [f"{s.value:.3f}" for s in v.values()] for k, v in metrics.accuracies.items()}
+        print(
+            time.strftime("%H:%M"), folder.name, f"{metrics.steps} steps, {metrics.seconds:.0f} s", shares, flush=True
+        )
+        if best == folder:
+            shutil.rmtree(kept, ignore_errors=True)
+            shutil.copytree(folder, kept)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

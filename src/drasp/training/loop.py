@@ -1,0 +1,176 @@
+"""Trains a model: fresh inputs at every step, a test at every hundredth, an end when none is wrong."""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from drasp.errors import DraspError
+from drasp.measure import Share
+from drasp.tasks import Inputs, Task
+from drasp.training.forward import Batch, counted_logits, lay_out
+from drasp.training.recipe import BATCH, OFFSETS, TEST_EVERY, TEST_INPUTS, WEIGHT_DECAY, Accuracies, Recipe
+from drasp.transformer import Transformer, assemble, initial_weights
+
+# Enough to skip most padding; more groups cost more calls than they save.
+GROUPS = 4
+# A model that is not yet right on these need not be tested on all.
+PROBE = 128
+MAX_NORM = 1.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """At a test: the accuracies of the bins are estimates from the first inputs, unless the model got far."""
+
+    step: int
+    loss: float
+    accuracies: tuple[Share, ...]
+    steps_per_second: float
+
+
+@dataclass
+class State:
+    """All that a run's future depends on, as it stands after a test."""
+
+    weights: dict[str, Tensor]
+    step: int = 0
+    moments: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    draws: dict | None = None  # of the generator that draws inputs
+    dropout: Tensor | None = None  # of the generator that drops
+    seconds: float = 0.0
+    saved: tuple[float, ...] = ()  # accuracies of the last checkpoint
+    done: bool = False
+
+
+class Run:
+    """One training run. `advance` takes it from one test to the next, and `state` can be stored between."""
+
+    def __init__(self, task: Task, recipe: Recipe, state: State | None = None) -> None:
+        self.task = task
+        self.recipe = recipe
+        self.shape = recipe.shape(task)
+        self.state = state or State(initial_weights(self.shape, recipe.seed))
+        self._weights = {k: v.clone().requires_grad_() for k, v in self.state.weights.items()}
+        self.model: Transformer = assemble(self.shape, self._weights)
+        self._optimiser = self._new_optimiser()
+        self._rng = np.random.default_rng([recipe.seed, 1])
+        if self.state.draws is not None:
+            self._rng.bit_generator.state = self.state.draws
+        self._probes = [_Test(task, b, recipe.seed, False, PROBE) for b in task.bins]
+        self._tests = [_Test(task, b, recipe.seed, False, TEST_INPUTS) for b in task.bins]
+
+    def advance(self, thorough: bool = False) -> Progress:
+        """Trains up to the next test; `thorough` tests every bin on all its inputs."""
+        start = time.perf_counter()
+        steps = min(TEST_EVERY, self.recipe.steps - self.state.step)
+        with torch.random.fork_rng(devices=[]):
+            if self.state.dropout is None:
+                torch.manual_seed(self.recipe.seed)
+            else:
+                torch.set_rng_state(self.state.dropout)
+            loss = self._train(steps)
+            dropout = torch.get_rng_state()
+        trained = time.perf_counter()
+        shares = [test.share(self.model) for test in (self._tests if thorough else self._probes)]
+        if shares[0].hits == shares[0].total and not thorough:
+            shares[0] = self._tests[0].share(self.model, until_wrong=True)
+        finished = shares[0].hits == shares[0].total
+        self.state = State(
+            weights={k: v.detach().clone() for k, v in self._weights.items()},
+            step=self.state.step + steps,
+            moments=self._moments(),
+            draws=dict(self._rng.bit_generator.state),
+            dropout=dropout,
+            seconds=self.state.seconds + time.perf_counter() - start,
+            saved=self.state.saved,
+            done=finished or self.state.step + steps >= self.recipe.steps,
+        )
+        return Progress(self.state.step, loss, tuple(shares), steps / (trained - start))
+
+    def final_accuracies(self) -> Accuracies:
+        """On the test inputs of every bin, at offset 0 and at random offsets."""
+        return accuracies(self.model, self.task, self.recipe.seed)
+
+    def _train(self, steps: int) -> float:
+        # All inputs up to the next test at once: drawing many costs little more than drawing a few.
+        pool = self.task.pool(BATCH * steps, self._rng, *self.task.bins[0])
+        total = 0.0
+        for i in range(steps):
+            batch = lay_out(pool.rows(slice(i * BATCH, (i + 1) * BATCH)), GROUPS)
+            logits = counted_logits(self.model, batch, self.recipe.dropout)
+            if self.task.output == "softmax":
+                loss = F.cross_entropy(logits, batch.targets)
+            else:
+                loss = F.binary_cross_entropy_with_logits(logits, batch.targets.to(logits.dtype))
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(list(self._weights.values()), MAX_NORM)
+            for group in self._optimiser.param_groups:
+                group["lr"] = self.recipe.lr * (1 - (self.state.step + i) / self.recipe.steps)
+            self._optimiser.step()
+            self._optimiser.zero_grad()
+            total += loss.item()
+        if not math.isfinite(total):
+            raise DraspError(f"--lr {self.recipe.lr:g}: the loss is no longer a finite number; try a smaller rate")
+        return total / steps
+
+    def _new_optimiser(self) -> torch.optim.AdamW:
+        matrices = [w for w in self._weights.values() if w.ndim > 1]
+        vectors = [w for w in self._weights.values() if w.ndim == 1]
+        groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}]
+        optimiser = torch.optim.AdamW(groups, lr=self.recipe.lr, fused=True)
+        for name, moments in self.state.moments.items():
+            optimiser.state[self._weights[name]] = {k: v.clone() for k, v in moments.items()}
+        return optimiser
+
+    def _moments(self) -> dict[str, dict[str, Tensor]]:
+        states = self._optimiser.state
+        return {name: {k: v.clone() for k, v in states[w].items()} for name, w in self._weights.items()}
+
+
+class _Test:
+    """Test inputs of one bin, drawn and laid out once."""
+
+    def __init__(self, task: Task, lengths: tuple[int, int], seed: int, random_offsets: bool, count: int) -> None:
+        # One generator for each test set, so that none depends on how large another is.
+        rng = np.random.default_rng([seed, 2, lengths[0], random_offsets])
+        inputs = task.pool(TEST_INPUTS, rng, *lengths, random_offsets=random_offsets).rows(slice(0, count))
+        self._batches = list(_like_sized(inputs))
+
+    def share(self, model: Transformer, until_wrong: bool = False) -> Share:
+        hits = total = 0
+        with torch.no_grad():
+            for batch in self._batches:
+                hits += _rows_right(counted_logits(model, batch), batch)
+                total += batch.n_rows
+                if until_wrong and hits < total:
+                    break
+        return Share(hits, total)
+
+
+def _rows_right(logits: Float[Tensor, "counted n_vocab"], batch: Batch) -> int:
+    """How many rows are right at all their counted positions."""
+    sigmoid = batch.targets.dtype == torch.bool
+    right = ((logits > 0) == batch.targets).all(-1) if sigmoid else logits.argmax(-1) == batch.targets
+    return batch.n_rows - len(batch.owner[~right].unique())
+
+
+def _like_sized(inputs: Inputs) -> Iterator[Batch]:
+    for _, batch in inputs.batches():
+        yield lay_out(batch, 1)
+
+
+def accuracies(model: Transformer, task: Task, seed: int) -> Accuracies:
+    return {
+        OFFSETS[random_offsets]: {
+            f"{low}-{high}": _Test(task, (low, high), seed, bool(random_offsets), TEST_INPUTS).share(model)
+            for low, high in task.bins
+        }
+        for random_offsets in (0, 1)
+    }
