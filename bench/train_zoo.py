@@ -8,7 +8,7 @@ Every run is tried at most once (`build/zoo` remembers them); the best of a task
 import shutil
 import sys
 import time
-from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 import torch
@@ -25,44 +25,47 @@ GOOD = 0.9  # in the longest bin, at either kind of offset
 
 
 def recipes(
-    task: str, *shapes: tuple[int, int, int], lr: float = 1e-3, dropouts: tuple[float, ...] = (0.1, 0.0),
-    seeds: int = 3, steps: int = 30_000,
+    task: str, *shapes: tuple[int, int, int], dropouts: tuple[float, ...] = (0.0, 0.1),
+    rates: tuple[float, ...] = (1e-3,), seeds: int = 2, steps: int = 15_000, patience: int = 5,
 ) -> list[Recipe]:  # fmt: skip
     return [
-        Recipe(task, *shape, lr, dropout, seed, steps)
-        for shape in shapes
-        for dropout in dropouts
+        Recipe(task, *shape, rate, dropout, seed, steps, patience)
         for seed in range(seeds)
+        for shape in shapes
+        for rate in rates
+        for dropout in dropouts
     ]
 
 
-QUEUE = [
-    *recipes("tomita1", (1, 1, 16)),
-    *recipes("tomita2", (1, 1, 16)),
-    *recipes("abcde", (1, 1, 16)),
-    *recipes("ab_d_bc", (1, 1, 16)),
-    *recipes("bin_majority", (1, 1, 16)),
-    *recipes("D2", (1, 1, 16), (1, 2, 16)),
-    *recipes("aastar", (1, 1, 16), (1, 2, 16)),
-    *recipes("majority", (1, 1, 64), (1, 2, 64), seeds=2, steps=10_000),
-    *recipes("D3", (1, 1, 16), (1, 2, 16)),
-    *recipes("D4", (1, 1, 16), (1, 2, 16), (1, 2, 64)),
-    *recipes("tomita4", (1, 2, 16), (2, 1, 16), (2, 2, 16)),
-    *recipes("tomita7", (1, 2, 16), (2, 1, 16)),
-    *recipes("012_0_2", (1, 1, 16), (2, 1, 16), (2, 2, 16)),
-    *recipes("D12", (1, 1, 16), (1, 2, 64), (2, 2, 64), steps=10_000),
-    *recipes("aaaastar", (1, 2, 16), (1, 2, 64), steps=10_000),
-    *recipes("ababstar", (1, 2, 16), (1, 2, 64), steps=10_000),
-    *recipes("parity", (1, 1, 16), dropouts=(0.0,), seeds=1, steps=3000),
-    *recipes("addition", (2, 1, 16), dropouts=(0.0,), seeds=1, steps=3000),
-    *recipes("repeat_copy", (2, 1, 16), dropouts=(0.0,), seeds=1, steps=3000),
-    *recipes("bin_majority_interleave", (2, 2, 16), (2, 1, 64), (4, 1, 64), seeds=2, steps=10_000),
-    *recipes("count", (1, 1, 64), (2, 1, 64), seeds=2, steps=10_000),
-    *recipes("unique_copy", (2, 1, 64), seeds=3, steps=10_000),
-    *recipes("unique_reverse", (2, 1, 64), seeds=3, steps=10_000),
-    *recipes("sort", (1, 1, 64), (1, 1, 128), seeds=2, steps=10_000),
-    *recipes("unique_bigram_copy", (2, 2, 64), (3, 1, 64), seeds=3, steps=15_000),
+RECIPES = [
+    recipes("tomita1", (1, 1, 16)),
+    recipes("tomita2", (1, 1, 16)),
+    recipes("abcde", (1, 1, 16), seeds=5),
+    recipes("ab_d_bc", (1, 1, 16), dropouts=(0.1,)),
+    recipes("bin_majority", (1, 1, 16), dropouts=(0.1,)),
+    recipes("D2", (1, 1, 16), (1, 2, 16), patience=30),
+    recipes("aastar", (1, 2, 16), dropouts=(0.1, 0.0), seeds=4),
+    recipes("tomita4", (1, 2, 16), (2, 1, 16), (2, 2, 16)),
+    recipes("tomita7", (1, 2, 16), (2, 1, 16)),
+    recipes("012_0_2", (1, 1, 16), (2, 1, 16), (2, 2, 16)),
+    recipes("D3", (1, 1, 16), (1, 2, 16), patience=30),
+    recipes("D4", (1, 1, 16), (1, 2, 16), (1, 2, 64), patience=30),
+    recipes("parity", (1, 1, 16), dropouts=(0.0,), seeds=1, steps=3000, patience=1),
+    recipes("addition", (2, 1, 16), dropouts=(0.0,), seeds=1, steps=3000, patience=1),
+    recipes("repeat_copy", (2, 1, 16), dropouts=(0.0,), seeds=1, steps=3000, patience=1),
+    recipes("majority", (1, 1, 64), (1, 2, 64), dropouts=(0.1, 0.0), steps=10_000),
+    recipes("count", (1, 1, 64), (2, 1, 64), dropouts=(0.1, 0.0), steps=10_000),
+    recipes("bin_majority_interleave", (2, 2, 16), (2, 1, 64), (4, 1, 64), dropouts=(0.1, 0.0), steps=10_000),
+    recipes("unique_copy", (2, 1, 64), dropouts=(0.1, 0.0), steps=10_000, seeds=3),
+    recipes("unique_reverse", (2, 1, 64), dropouts=(0.1, 0.0), steps=10_000, seeds=3),
+    recipes("sort", (1, 1, 64), (1, 1, 128), dropouts=(0.1, 0.0), steps=10_000),
+    recipes("aaaastar", (1, 2, 16), (1, 2, 64), (2, 2, 64)),
+    recipes("ababstar", (1, 2, 16), (1, 2, 64), (2, 2, 64)),
+    recipes("D12", (1, 1, 16), (1, 2, 64), (2, 2, 64)),
+    recipes("unique_bigram_copy", (2, 2, 64), (3, 1, 64), dropouts=(0.1, 0.0)),
 ]
+# The first recipe of every task, then the second of those that need one, and so on.
+QUEUE = [recipe for turn in zip_longest(*RECIPES) for recipe in turn if recipe]
 
 
 def attempt(recipe: Recipe) -> Path:
@@ -94,7 +97,7 @@ def main(names: list[str]) -> None:
             continue
         if kept.exists() and min(map(read_metrics(kept).longest, OFFSETS)) >= GOOD:
             continue
-        folder = attempt(replace(recipe))
+        folder = attempt(recipe)
         tried.setdefault(recipe.task, []).append(folder)
         best = max(tried[recipe.task], key=lambda f: read_metrics(f).generalisation)
         metrics = read_metrics(folder)

@@ -28,6 +28,10 @@ class Share:
         return self.hits / self.total if self.total else math.nan
 
     @property
+    def all(self) -> bool:
+        return self.hits == self.total
+
+    @property
     def interval(self) -> tuple[float, float]:
         """Wilson's 95 % interval, which is sound near 0 and 1 as well."""
         if not self.total:

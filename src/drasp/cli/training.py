@@ -42,6 +42,9 @@ def train(
     dropout: Annotated[float | None, typer.Option(help="Dropout rate [default: 0]", show_default=False)] = None,
     seed: Annotated[int, typer.Option(help="Of weights, inputs and dropout.")] = 0,
     steps: Annotated[int, typer.Option(help="At most; ends earlier once no test input up to 50 is wrong.")] = 30_000,
+    patience: Annotated[
+        int, typer.Option(help="Tests (every 100 steps) without an error, in a row, that end it earlier.")
+    ] = 1,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the model [default: named after the options]", show_default=False),
@@ -73,7 +76,7 @@ def train(
     loaded = load_task(task)
     options = {"layers": layers, "heads": heads, "dim": dim, "lr": lr, "dropout": dropout}
     given: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
-    given |= {"task": task, "seed": seed, "steps": steps}
+    given |= {"task": task, "seed": seed, "steps": steps, "patience": patience}
     if search and checkpoints:
         raise DraspError("--checkpoints: a search keeps only the best model; train that one again with --checkpoints")
     recipe = Recipe(**given)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-from automata.base.exceptions import AutomatonException
+from automata.base.exceptions import AutomatonException, RegexException
 from automata.fa.dfa import DFA
 from automata.fa.nfa import NFA
 from jaxtyping import Bool, Float, Int
@@ -52,7 +52,7 @@ class Language:
             return form
         try:
             return DFA.from_nfa(NFA.from_regex(form, input_symbols=set(symbols)))
-        except AutomatonException as error:
+        except (AutomatonException, RegexException) as error:
             raise DraspError(f"expression {form!r} over {', '.join(symbols)}: {error}") from None
 
     def accepts(self, word: Sequence[int]) -> bool:

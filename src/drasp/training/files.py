@@ -42,6 +42,7 @@ def save_state(file: Path, recipe: Recipe, state: State) -> None:
         "draws": state.draws,
         "seconds": state.seconds,
         "saved": state.saved,
+        "faultless_tests": state.faultless_tests,
         "done": state.done,
         "threads": torch.get_num_threads(),
     }
@@ -83,6 +84,7 @@ def load_state(file: Path, recipe: Recipe) -> State:
         dropout=tensors.get(_DROPOUT),
         seconds=facts["seconds"],
         saved=tuple(facts["saved"]),
+        faultless_tests=facts["faultless_tests"],
         done=facts["done"],
     )
 

@@ -36,9 +36,10 @@ class Recipe:
     dropout: float = 0.0
     seed: int = 0
     steps: int = MAX_STEPS
+    patience: int = 1  # tests without an error, in a row, that end the run
 
     def __post_init__(self) -> None:
-        for name in ("layers", "heads", "dim", "steps"):
+        for name in ("layers", "heads", "dim", "steps", "patience"):
             if getattr(self, name) < 1:
                 raise DraspError(f"--{name} {getattr(self, name)}: expected at least 1")
         if self.dim % self.heads:
