@@ -5,8 +5,8 @@ import types
 import numpy as np
 import pytest
 import torch
-from cases import CASES, PAPER_CASES, Case
 
+from cases import CASES, PAPER_CASES, Case
 from drasp.language import Interpreter, check, load_program, parse, program_files, to_python, to_text
 from drasp.measure import task_accuracy
 from drasp.tasks import load_task

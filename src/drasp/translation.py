@@ -142,7 +142,7 @@ class _Stream:
 class _Reading:
     """What a receiver sees behind its layer norm: Σ operand·matrix + constant."""
 
-    operands: tuple[tuple[Operand, Float[Tensor, "dims d_model"]], ...]
+    operands: tuple[tuple[Operand, Float[Tensor, "_ d_model"]], ...]
     constant: Float[Tensor, " d_model"]
 
 

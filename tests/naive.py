@@ -1,0 +1,123 @@
+"""D-RASP's definition, word for word and loop by loop: slow, and independent of the interpreter."""
+
+import math
+
+import numpy as np
+
+from drasp.language.checker import Activation, variable_types
+from drasp.language.syntax import (
+    Aggregate,
+    ElementWise,
+    Network,
+    Norm,
+    Operand,
+    Prediction,
+    Program,
+    Project,
+    Select,
+    TensorName,
+)
+from drasp.language.tensor_primitives import build
+
+ACTIVATIONS = {
+    "relu": lambda x: max(x, 0.0),
+    "gelu": lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))),
+    "gelu_new": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+}
+FUNCTIONS = {
+    "no_op": lambda v: v[0],
+    "sharpen": lambda v, n: [x**n / (sum(y**n for y in v[0]) or 1.0) for x in v[0]],
+    "harden": lambda v: [1.0 * (i == max(range(len(v[0])), key=lambda j: v[0][j])) for i in range(len(v[0]))],
+    "is_pure": lambda v, tau: [1.0 * (x > tau) for x in v[0]] + [1.0 - sum(x > tau for x in v[0])],
+    "keep": lambda v, i: v[int(i) - 1],
+    "cartesian": lambda v: _cartesian(v),
+    "balance_01": lambda v, n: [
+        max(v[0][1] - v[0][0], 0) ** n,
+        max(v[0][0] - v[0][1], 0) ** n,
+        1 - max(v[0][1] - v[0][0], 0) ** n - max(v[0][0] - v[0][1], 0) ** n,
+    ],
+}
+
+
+def _cartesian(vectors):
+    entries = vectors[0]
+    for vector in vectors[1:]:
+        entries = [min(entry, x) for entry in entries for x in vector]
+    total = sum(entries) or 1.0
+    return [entry / total for entry in entries]
+
+
+def run(program: Program, ids: list[int], offset: int) -> dict[str, np.ndarray]:
+    """Every variable on one input; selectors are NaN where a query cannot see a key."""
+    n = len(ids)
+    types = variable_types(program)
+    tensors = {name: tensor.double().numpy() for name, tensor in program.tensors.items()}
+    values: dict[str, np.ndarray] = {
+        "token": np.array([[1.0 * (x == j) for j in range(len(program.vocabulary))] for x in ids]),
+        "pos": np.array([[1.0 * (offset + i == j) for j in range(program.n_positions)] for i in range(n)]),
+        "one": np.ones((n, 1)),
+    }
+
+    def read(operand: Operand, i: int) -> np.ndarray:
+        divisor = values[operand.norm][i] if operand.norm else 1.0
+        return values[operand.variable][i] / divisor
+
+    def op(statement, rows, columns) -> np.ndarray:
+        match statement.op:
+            case TensorName(name):
+                return tensors[name]
+            case primitive:
+                return build(primitive, statement.special_op, rows, columns)
+
+    def basis(operand: Operand):
+        found = types[operand.variable]
+        assert isinstance(found, Activation)
+        return found.basis
+
+    def stream(name: str, inputs, i: int) -> np.ndarray:
+        return sum(read(operand, i) @ tensors[f"{name}.{m}"] for m, operand in enumerate(inputs))
+
+    for statement in program.statements:
+        match statement:
+            case Select(name, query, key):
+                A = op(statement, basis(query), basis(key))
+                scores = np.full((n, n), np.nan)
+                for i in range(n):
+                    for s in range(i + 1):
+                        scores[i, s] = read(query, i) @ A @ read(key, s)
+                values[name] = scores
+            case Aggregate(name, selectors, value):
+                rows = []
+                for i in range(n):
+                    scores = [sum(values[r.variable][i, s] for r in selectors) for s in range(i + 1)]
+                    weights = [math.exp(score - max(scores)) for score in scores]
+                    rows.append(sum(w * read(value, s) for s, w in enumerate(weights)) / sum(weights))
+                values[name] = np.array(rows)
+            case ElementWise(name, inputs, Network(network, activation, eps)):
+                rows = []
+                for i in range(n):
+                    x = stream(network, inputs, i)
+                    if eps is not None:
+                        x = x / math.sqrt(np.mean(x**2) + eps)
+                    hidden = x @ tensors[f"{network}.hidden"] + tensors[f"{network}.hidden_bias"]
+                    rows.append(np.array([ACTIVATIONS[activation](h) for h in hidden]) @ tensors[f"{network}.out"])
+                values[name] = np.array(rows)
+            case ElementWise(name, inputs, function):
+                f = FUNCTIONS[function.primitive]
+                values[name] = np.array([f([list(read(v, i)) for v in inputs], *function.arguments) for i in range(n)])
+            case Norm(name, inputs, tensor, eps):
+                values[name] = np.array(
+                    [math.sqrt(np.mean(stream(tensor.name, inputs, i) ** 2) + eps) for i in range(n)]
+                )
+            case Project(name, source):
+                R = op(statement, basis(source), types["token"].basis)
+                values[name] = np.array([read(source, i) @ R for i in range(n)])
+            case Prediction(output, logits):
+                total = sum(values[reference.variable] for reference in logits)
+                if output == "sigmoid":
+                    values["prediction"] = 1 / (1 + np.exp(-total))
+                else:
+                    powers = np.exp(total - total.max(1, keepdims=True))
+                    values["prediction"] = powers / powers.sum(1, keepdims=True)
+                values["logits"] = total
+    return values

@@ -1,0 +1,85 @@
+"""What the interpreter does beyond the definition: rounding, gradients, one-hot look-ups."""
+
+import pytest
+import torch
+
+from drasp.language import Interpreter, parse
+
+MAJORITY = """vocab = [a, b]
+positions = 400
+a1 = aggregate(s=[], v=token)
+h1 = element_wise_op(a1, func=sharpen(1))
+logits1 = project(inp=h1, op=R)
+prediction = sigmoid(logits1)"""
+
+
+def shares(length: int, precision: int | None, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """The share of b, at the end of each prefix of ab, abb, abbb, …"""
+    program = parse(MAJORITY, {"R": torch.eye(2)})
+    ids = torch.tensor([[0] + [1] * (length - 1)])
+    trace = Interpreter(program, dtype, precision).trace(ids, torch.arange(length)[None])
+    return trace["a1"][0]
+
+
+@pytest.mark.parametrize("precision", [0, 1, 3, 8])
+def test_rounding_goes_down_to_the_given_number_of_bits(precision):
+    for position, (a, b) in enumerate(shares(300, precision).tolist()):
+        n = position + 1
+        # Whole-number arithmetic: floor(2^p * count / n) / 2^p.
+        assert a == (2**precision * 1 // n) / 2**precision
+        assert b == (2**precision * (n - 1) // n) / 2**precision
+
+
+def test_rounding_takes_negative_numbers_further_down():
+    program = parse(
+        """vocab = [a, b]
+positions = 4
+m1 = element_wise_op(token, func=mlp(F, relu))
+logits1 = project(inp=token, op=(inp==out))
+prediction = softmax(logits1)""",
+        {
+            "F.0": torch.tensor([[1.0], [2.0]]),
+            "F.hidden": torch.tensor([[1.0]]),
+            "F.hidden_bias": torch.tensor([0.0]),
+            "F.out": torch.tensor([[-0.3]]),
+        },
+    )
+    trace = Interpreter(program, torch.float64, precision=2).trace(torch.tensor([[0, 1]]), torch.arange(2)[None])
+    assert trace["m1"][0].tolist() == [[-0.5], [-0.75]]
+
+
+def test_rounded_semantics_tells_equal_counts_from_unequal_ones_where_the_bits_suffice():
+    """A comparison of counts, as C-RASP makes it: the mean of +1 and -1 is rounded below 0 when b leads."""
+    program = parse(
+        """vocab = [a, b]
+positions = 64
+m1 = element_wise_op(token, func=mlp(F, relu))
+a1 = aggregate(s=[], v=m1)
+logits1 = project(inp=a1, op=R)
+prediction = sigmoid(logits1)""",
+        {
+            "F.0": torch.tensor([[1.0, 0.0], [0.0, 1.0]]),
+            "F.hidden": torch.eye(2),
+            "F.hidden_bias": torch.zeros(2),
+            "F.out": torch.tensor([[1.0], [-1.0]]),
+            "R": torch.tensor([[1.0, 0.0]]),
+        },
+    )
+    ids = torch.randint(2, (50, 60), generator=torch.Generator().manual_seed(3))
+    trace = Interpreter(program, torch.float32, precision=7).trace(ids, torch.arange(60).expand(50, 60))
+    balance = (1 - 2 * ids).cumsum(1)
+    assert torch.equal(trace["a1"][..., 0] < 0, balance < 0)
+
+
+def test_gradients_reach_the_tensors():
+    R = torch.eye(2, requires_grad=True)
+    interpreter = Interpreter(parse(MAJORITY, {"R": R}))
+    interpreter(torch.tensor([[0, 1, 1]]), torch.arange(3)[None]).square().sum().backward()
+    assert R.grad is not None
+    assert R.grad.abs().sum() > 0
+
+
+def test_a_position_that_does_not_exist_is_not_read_silently():
+    program = parse(MAJORITY.replace("v=token", "v=pos").replace("sharpen(1)", "no_op"), {"R": torch.ones(400, 2)})
+    with pytest.raises(RuntimeError):
+        Interpreter(program)(torch.tensor([[0, 1]]), torch.tensor([[399, 400]]))

@@ -1,0 +1,165 @@
+"""The translation is exact: against Hugging Face's own forward pass, on models of every form."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drasp.errors import DraspError
+from drasp.language import Interpreter, check, to_python
+from drasp.model_files import load_model
+from drasp.transformer import Shape, assemble, initial_weights
+from drasp.translation import MAX_LINES, theorem_lines, translate, translation_size
+from drasp.vocabulary import Vocabulary
+from published import MODELS, needs_published_models
+from random_models import linearise, logits_of, random_gpt2
+
+# Layers and heads, and how many models of that size: 331 in all. The largest programs have 6,000 lines.
+SIZES = {(1, 1): 50, (1, 2): 50, (1, 3): 50, (2, 1): 45, (2, 2): 45, (2, 3): 45, (3, 1): 30, (3, 2): 12, (3, 3): 4}
+every_size = pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]} layers {size[1]} heads")
+
+
+def inputs(vocab: int, positions: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    length = positions - 2
+    ids = torch.randint(vocab, (3, length), generator=generator)
+    return ids, torch.arange(length) + torch.tensor([[0], [1], [2]])
+
+
+options = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 2**32),
+        "d_head": st.sampled_from([1, 2, 4, 8, 10]),
+        "activation": st.sampled_from(["gelu_new", "gelu", "relu"]),
+        "tie_word_embeddings": st.booleans(),
+        "scale_attn_weights": st.booleans(),
+        "scale_attn_by_inverse_layer_idx": st.booleans(),
+        "n_inner": st.sampled_from([None, 5]),
+        "layer_norm_epsilon": st.sampled_from([1e-5, 0.1]),
+    }
+)
+
+
+@every_size
+def test_random_models_have_the_logits_of_hugging_face(size):
+    @settings(max_examples=SIZES[size])
+    @given(options=options)
+    def check_one(options):
+        model = random_gpt2(layers=size[0], heads=size[1], **options)
+        transformer = load_model(model)
+        program = translate(transformer)
+        assert program.lines == translation_size(transformer).total
+        ids, positions = inputs(5, 8, options["seed"])
+        difference = Interpreter(program, torch.float64)(ids, positions) - logits_of(model, ids, positions)
+        assert difference.abs().max() <= 1e-4
+
+    check_one()
+
+
+@every_size
+def test_linear_norms_have_the_logits_of_a_model_with_linear_norms(size):
+    @settings(max_examples=SIZES[size])
+    @given(options=options, constants=st.lists(st.floats(0.5, 20), min_size=7, max_size=7))
+    def check_one(options, constants):
+        model = random_gpt2(layers=size[0], heads=size[1], **options)
+        constants = constants[: 2 * size[0] + 1]
+        transformer = load_model(model).with_norm_constants(constants)
+        linearise(model, constants)
+        program = translate(transformer)
+        assert translation_size(transformer).norms == 0
+        assert program.lines == translation_size(transformer).total
+        ids, positions = inputs(5, 8, options["seed"])
+        expected = logits_of(model, ids, positions)
+        difference = Interpreter(program, torch.float64)(ids, positions) - expected
+        assert difference.abs().max() <= 1e-4 * max(1.0, float(expected.abs().max()))
+
+    check_one()
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 2**32), which=st.lists(st.booleans(), min_size=5, max_size=5))
+def test_exact_and_linear_norms_can_be_mixed(seed, which):
+    transformer = load_model(random_gpt2(seed, layers=2, heads=2))
+    transformer = transformer.with_norm_constants([1.5 if linear else None for linear in which])
+    program = translate(transformer)
+    assert program.lines == translation_size(transformer).total
+    ids, positions = inputs(5, 8, seed)
+    torch.testing.assert_close(Interpreter(program, torch.float64)(ids, positions), transformer(ids, positions))
+
+
+def test_line_counts_of_the_papers_formula():
+    assert theorem_lines(1, 4, split_mlps=True) == 56
+    assert theorem_lines(4, 4, split_mlps=True) == 16_201_616
+    assert theorem_lines(1, 4) == 38
+    assert theorem_lines(4, 4) == 331_700
+
+
+def test_biases_and_exact_norms_are_counted_apart():
+    size = translation_size(load_model(random_gpt2(0, layers=1, heads=4)))
+    # A key-only select for each of two variables and four heads; two norms, and the constant's own project.
+    assert (size.theorem, size.biases, size.norms) == (38, 8, 3)
+
+
+def test_a_program_that_is_too_long_is_refused_with_its_size():
+    shape = Shape(n_vocab=5, n_positions=6, d_model=8, n_layers=4, n_heads=4, d_hidden=8)
+    transformer = assemble(shape, initial_weights(shape, seed=0))
+    size = translation_size(transformer)
+    assert size.theorem == 331_700
+    with pytest.raises(DraspError, match=rf"would have {size.total:,} lines .*at most {MAX_LINES:,} lines are built"):
+        translate(transformer)
+
+
+def test_a_model_without_layers_is_one_project():
+    shape = Shape(n_vocab=5, n_positions=6, d_model=8, n_layers=0, n_heads=2, d_hidden=8)
+    transformer = assemble(shape, initial_weights(shape, seed=0))
+    program = translate(transformer)
+    ids, positions = inputs(5, 6, 0)
+    assert program.lines == translation_size(transformer).total == theorem_lines(0, 2) + 1
+    torch.testing.assert_close(Interpreter(program)(ids, positions), transformer(ids, positions))
+
+
+def test_a_vocabulary_of_another_size_is_refused():
+    with pytest.raises(DraspError, match="the vocabulary has 2 tokens, but the model has 5"):
+        translate(load_model(random_gpt2(0, layers=1, heads=1)), Vocabulary(("a", "b")))
+
+
+@needs_published_models
+@pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.name)
+def test_published_models_as_standalone_python(folder, tmp_path):
+    """In another interpreter, where nothing but NumPy can be imported; at random offsets."""
+    from transformers import GPT2LMHeadModel
+
+    transformer = load_model(folder)
+    program = translate(transformer)
+    assert check(program) == []
+    (tmp_path / "program.py").write_text(to_python(program))
+    rng = np.random.default_rng(7)
+    model = GPT2LMHeadModel.from_pretrained(folder).eval()
+    rows, expected = [], []
+    for _ in range(3):
+        length = int(rng.integers(2, min(101, transformer.n_positions)))
+        ids = rng.integers(transformer.n_vocab, size=length)
+        offset = int(rng.integers(transformer.n_positions - length + 1))
+        rows.append((ids.tolist(), offset))
+        positions = torch.arange(offset, offset + length)[None]
+        expected.append(logits_of(model, torch.tensor(ids)[None], positions)[0].numpy())
+    for (ids, offset), wanted, found in zip(rows, expected, run_standalone(tmp_path, rows), strict=True):
+        assert np.abs(found - wanted).max() <= 1e-3, (ids, offset)
+
+
+def run_standalone(folder: Path, rows: list[tuple[list[int], int]]) -> list[np.ndarray]:
+    script = f"""
+import sys
+for name in ("torch", "safetensors", "drasp", "lark"):
+    sys.modules[name] = None  # importing it would fail
+import numpy, program
+numpy.savez("logits.npz", *[program.logits(ids, offset) for ids, offset in {rows!r}])
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=folder, check=True)
+    with np.load(folder / "logits.npz") as saved:
+        return [saved[name] for name in saved.files]
