@@ -1,0 +1,75 @@
+"""Step 1 as a whole: a model folder in, an exactly equal program out, with the difference measured."""
+
+import json
+import time
+from dataclasses import dataclass
+
+import torch
+
+from drasp.errors import DraspError
+from drasp.language import Interpreter, Program, program_files
+from drasp.model_files import load_model
+from drasp.tasks import load_task, task_of_model
+from drasp.transformer import Transformer
+from drasp.translation import Size, translate, translation_size
+from drasp.zoo import resolve_model
+
+SCHEMA_VERSION = 1
+_SAMPLES = 20
+
+
+@dataclass(frozen=True)
+class Translated:
+    model: str
+    task: str | None
+    program: Program
+    size: Size
+    difference: float
+    seconds: float
+
+    def summary(self) -> str:
+        return (
+            f"{self.model}: {self.size}\n"
+            f"largest logit difference from the model on {_SAMPLES} random inputs: {self.difference:.1e}"
+        )
+
+    def files(self) -> dict[str, bytes]:
+        result = {
+            "schema_version": SCHEMA_VERSION,
+            "model": self.model,
+            "task": self.task,
+            "method": "translate",
+            "lines": self.program.lines,
+            "size": {"theorem": self.size.theorem, "biases": self.size.biases, "norms": self.size.norms},
+            "largest_logit_difference": self.difference,
+            "samples": _SAMPLES,
+            "seconds": round(self.seconds, 3),
+        }
+        return program_files(self.program) | {"result.json": (json.dumps(result, indent=2) + "\n").encode()}
+
+
+def translate_folder(model: str, task_name: str | None) -> Translated:
+    start = time.perf_counter()
+    folder = resolve_model(model)
+    transformer = load_model(folder)
+    task = load_task(task_name) if task_name else task_of_model(folder)
+    if task and len(task.vocabulary) != transformer.n_vocab:
+        raise DraspError(
+            f"--task {task.name}: has {len(task.vocabulary)} tokens, but the model {model} has {transformer.n_vocab}"
+        )
+    program = translate(transformer, task.vocabulary if task else None, task.output if task else "softmax")
+    difference = largest_difference(transformer, program)
+    seconds = time.perf_counter() - start
+    return Translated(model, task.name if task else None, program, translation_size(transformer), difference, seconds)
+
+
+@torch.no_grad()
+def largest_difference(transformer: Transformer, program: Program) -> float:
+    """Between the logits of model and program, on random tokens at random offsets."""
+    generator = torch.Generator().manual_seed(0)
+    length = min(transformer.n_positions, 100)
+    ids = torch.randint(transformer.n_vocab, (_SAMPLES, length), generator=generator)
+    offsets = torch.randint(transformer.n_positions - length + 1, (_SAMPLES, 1), generator=generator)
+    positions = offsets + torch.arange(length)
+    program_logits = Interpreter(program)(ids, positions)
+    return float((program_logits - transformer(ids, positions)).abs().max())
