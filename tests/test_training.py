@@ -46,7 +46,7 @@ def test_logits_and_gradients_equal_hugging_face(name, layers, tmp_path):
     as_targets = (lambda t: t.float()) if task.output == "sigmoid" else (lambda t: t)
     loss(logits, as_targets(targets)).backward()
 
-    batch = lay_out(inputs, 3)
+    batch = lay_out(inputs, paired=True)
     ours = counted_logits(assemble(shape, weights), batch)
     loss(ours, as_targets(batch.targets)).backward()
 

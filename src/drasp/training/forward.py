@@ -1,15 +1,15 @@
 """The forward pass for training and testing: logits where they count, and little work anywhere else.
 
-Rows of like size are put into groups, each padded to its own widest row and laid end to end, so that
-everything but attention runs on one long list of tokens with hardly any padding. In the last layer only
-the counted positions are asked: keys and values are needed everywhere, queries and the MLP are not.
+Rows are laid two to a lane, the longest beside the shortest, so that lanes of one width hold inputs of many
+lengths with hardly any padding; a mask keeps the two apart. In the last layer only the counted positions
+are asked: keys and values are needed everywhere, queries and the MLP are not.
 """
 
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from drasp.tasks import Inputs
@@ -17,75 +17,68 @@ from drasp.transformer import Attention, Transformer
 
 
 @dataclass(frozen=True)
-class _Group:
-    """Rows of like size: `tokens` of the long list, `queries` of those that are asked in the last layer."""
-
-    rows: int
-    width: int
-    tokens: slice
-    queries: slice
-    causal: Bool[Tensor, "width width"]
-    seen: Bool[Tensor, "rows 1 asked width"]
-
-
-@dataclass(frozen=True)
 class Batch:
-    """Inputs laid out for `counted_logits`. `targets` are those of the counted positions, in the same order."""
+    """Inputs laid out for `counted_logits`. `targets` and `owner` are of the counted positions, in its order."""
 
-    ids: Int[Tensor, " tokens"]
-    positions: Int[Tensor, " tokens"]
-    asked: Int[Tensor, " queries"]
-    counted: Int[Tensor, " counted"]
-    owner: Int[Tensor, " counted"]
+    ids: Int[Tensor, "lane width"]
+    positions: Int[Tensor, "lane width"]
+    part: Int[Tensor, "lane width"] | None  # 2 for a lane's first row, 1 for its second, 0 for padding
+    asked: Int[Tensor, "lane asked"]  # columns; those past a lane's own are column 0
+    counted: Int[Tensor, " counted"]  # among all that are asked
+    owner: Int[Tensor, " counted"]  # the row of the inputs
     targets: Tensor
-    groups: tuple[_Group, ...]
     n_rows: int
 
+    def bias(self, asked: bool) -> Float[Tensor, "any 1 query width"]:
+        """Added to attention scores, of all positions or those asked: 0 where one is seen, -inf where it is not."""
+        columns = torch.arange(self.ids.shape[1])
+        if self.part is None:
+            seen = columns <= (self.asked[..., None] if asked else columns[None, :, None])
+        else:
+            queries = self.asked if asked else columns.expand_as(self.ids)
+            seen = columns <= queries[..., None]
+            seen &= self.part.gather(1, queries)[..., None] == self.part[:, None]
+        return torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf)[:, None]
 
-def lay_out(inputs: Inputs, n_groups: int) -> Batch:
-    """`owner[i]` is the row of `inputs` that counted position i belongs to."""
-    order = inputs.sizes.argsort(stable=True)
-    ids, positions, asked, counted, owner, targets, groups = [], [], [], [], [], [], []
-    n_tokens = n_asked = 0
-    all_positions = inputs.positions
-    for rows in order.chunk(n_groups):
-        # The last token of a row predicts nothing, so no model needs to read it.
-        width = int(inputs.sizes[rows].max()) - 1
-        columns = torch.arange(width)
-        counts = inputs.counted[rows, :width]
-        first, number = counts.int().argmax(1), counts.sum(1)
-        # Counted positions follow one another; shorter rows ask at their last position again.
-        place = torch.arange(int(number.max()))
-        column = (first[:, None] + place).minimum((first + number - 1)[:, None])
-        base = n_tokens + torch.arange(len(rows))[:, None] * width
-        ids.append(inputs.ids[rows, :width].flatten())
-        positions.append(all_positions[rows, :width].flatten())
-        asked.append((base + column).flatten())
-        real = place < number[:, None]
-        counted.append(n_asked + real.flatten().nonzero()[:, 0])
-        owner.append(rows[:, None].expand(real.shape)[real])
-        targets.append(inputs.targets[rows, :width][counts])
-        groups.append(
-            _Group(
-                rows=len(rows),
-                width=width,
-                tokens=slice(n_tokens, n_tokens + len(rows) * width),
-                queries=slice(n_asked, n_asked + real.numel()),
-                causal=columns <= columns[:, None],
-                seen=(columns <= column[..., None])[:, None],
-            )
-        )
-        n_tokens += len(rows) * width
-        n_asked += real.numel()
+
+def lay_out(inputs: Inputs, paired: bool) -> Batch:
+    """Without `paired`, each row gets a lane of its own: better where all are of like size."""
+    n, wide = inputs.ids.shape
+    # The last token of a row predicts nothing, so no model needs to read it.
+    sizes = inputs.sizes - 1
+    if paired:
+        order = sizes.argsort(stable=True)
+        first, second = order[n // 2 :], order[: n // 2].flip(0)
+        if n % 2:
+            # The shortest of the first half stays alone: its partner takes no columns.
+            second = torch.cat([second.new_tensor([0]), second])
+        alone = n % 2
+    else:
+        first = second = torch.arange(n)
+        alone = n
+    a, b = sizes[first], sizes[second]
+    b[:alone] = 0
+
+    columns = torch.arange(int((a + b).max()))
+    in_first, inside = columns < a[:, None], columns < (a + b)[:, None]
+    row = torch.where(in_first, first[:, None], second[:, None])
+    column = torch.where(in_first, columns, columns - a[:, None])
+    source = torch.where(inside, row * wide + column, first[:, None] * wide)
+    counts = inputs.counted.flatten()[source] & inside
+    lanes, where = counts.nonzero(as_tuple=True)
+    rank = counts.cumsum(1)[lanes, where] - 1
+    asked = torch.zeros(len(counts), int(rank.max()) + 1, dtype=torch.int64)
+    asked[lanes, rank] = where
+    chosen = source[lanes, where]
     return Batch(
-        torch.cat(ids),
-        torch.cat(positions),
-        torch.cat(asked),
-        torch.cat(counted),
-        torch.cat(owner),
-        torch.cat(targets),
-        tuple(groups),
-        len(inputs),
+        ids=inputs.ids.flatten()[source],
+        positions=inputs.positions.flatten()[source],
+        part=in_first.int() + inside.int() if paired else None,
+        asked=asked,
+        counted=lanes * asked.shape[1] + rank,
+        owner=chosen // wide,
+        targets=inputs.targets.flatten(0, 1)[chosen],
+        n_rows=n,
     )
 
 
@@ -93,53 +86,40 @@ def counted_logits(model: Transformer, batch: Batch, dropout: float = 0.0) -> Fl
     """What `model` says at the counted positions, in the order of `batch.targets`."""
     x = F.embedding(batch.ids, model.token_embedding) + F.embedding(batch.positions, model.position_embedding)
     x = _drop(x, dropout)
+    bias: Tensor | None = None
     for layer in model.layers:
         last = layer is model.layers[-1]
-        normed = layer.attention_norm(x)
-        mixed = _attend(layer.attention, normed, batch, last, dropout)
+        if last or bias is None:
+            bias = batch.bias(asked=last)
+        mixed = _attend(layer.attention, layer.attention_norm(x), batch.asked if last else None, bias, dropout)
         if last:
-            x = x.index_select(0, batch.asked)
+            x = _at(x, batch.asked)
         x = x + _drop(mixed, dropout)
         x = x + _drop(layer.mlp(layer.mlp_norm(x)), dropout)
-    if not model.layers:
-        x = x.index_select(0, batch.asked)
-    return model.final_norm(x.index_select(0, batch.counted)) @ model.unembedding.T
+    return model.final_norm(x.flatten(0, 1).index_select(0, batch.counted)) @ model.unembedding.T
 
 
-def _attend(attention: Attention, x: Tensor, batch: Batch, last: bool, dropout: float) -> Tensor:
-    d = x.shape[1]
-    weight, bias = attention.qkv.weight, attention.qkv.bias
-    if last:
-        q = x.index_select(0, batch.asked) @ weight[:, :d] + bias[:d]
-        k, v = (x @ weight[:, d:] + bias[d:]).split(d, dim=1)
+def _at(x: Float[Tensor, "lane width d"], columns: Int[Tensor, "lane asked"]) -> Float[Tensor, "lane asked d"]:
+    lanes, width, d = x.shape
+    flat = torch.arange(lanes)[:, None] * width + columns
+    return x.reshape(-1, d).index_select(0, flat.flatten()).view(*columns.shape, d)
+
+
+def _attend(attention: Attention, x: Tensor, asked: Tensor | None, bias: Tensor, dropout: float) -> Tensor:
+    d = x.shape[-1]
+    if asked is None:
+        q, k, v = attention.qkv(x).split(d, dim=-1)
     else:
-        q, k, v = attention.qkv(x).split(d, dim=1)
-    mixed = []
-    for group in batch.groups:
-
-        def heads(part: Tensor, rows: int = group.rows) -> Tensor:
-            return part.view(rows, -1, attention.n_heads, d // attention.n_heads).transpose(1, 2)
-
-        here = q[group.queries if last else group.tokens]
-        out = _mix(
-            heads(here),
-            heads(k[group.tokens]),
-            heads(v[group.tokens]),
-            group.seen if last else None,
-            group.causal,
-            attention.scale,
-            dropout,
-        )
-        mixed.append(out.transpose(1, 2).reshape(-1, d))
-    return attention.output(torch.cat(mixed))
-
-
-def _mix(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, causal: Tensor, scale: float, dropout: float) -> Tensor:
-    if not dropout:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=seen is None, scale=scale)
-    hidden = ~(causal if seen is None else seen)
-    scores = (q * scale) @ k.mT
-    return _drop(scores.masked_fill(hidden, -torch.inf).softmax(-1), dropout) @ v
+        weight, qkv_bias = attention.qkv.weight, attention.qkv.bias
+        q = _at(x, asked) @ weight[:, :d] + qkv_bias[:d]
+        k, v = (x @ weight[:, d:] + qkv_bias[d:]).split(d, dim=-1)
+    q, k, v = (part.unflatten(-1, (attention.n_heads, -1)).transpose(1, 2) for part in (q, k, v))
+    if dropout:
+        shares = ((q * attention.scale) @ k.mT + bias).softmax(-1)
+        mixed = _drop(shares, dropout) @ v
+    else:
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=attention.scale)
+    return attention.output(mixed.transpose(1, 2).flatten(2))
 
 
 def _drop(x: Tensor, rate: float) -> Tensor:

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -13,13 +13,11 @@ from torch import Tensor
 
 from drasp.errors import DraspError
 from drasp.measure import Share
-from drasp.tasks import Inputs, Task
+from drasp.tasks import Task
 from drasp.training.forward import Batch, counted_logits, lay_out
 from drasp.training.recipe import BATCH, OFFSETS, TEST_EVERY, TEST_INPUTS, WEIGHT_DECAY, Accuracies, Recipe
 from drasp.transformer import Transformer, assemble, initial_weights
 
-# Enough to skip most padding; more groups cost more calls than they save.
-GROUPS = 4
 # A model that is not yet right on these need not be tested on all.
 PROBE = 128
 MAX_NORM = 1.0
@@ -109,7 +107,7 @@ class Run:
         pool = self.task.pool(BATCH * steps, self._rng, *self.task.bins[0])
         total = 0.0
         for i in range(steps):
-            batch = lay_out(pool.rows(slice(i * BATCH, (i + 1) * BATCH)), GROUPS)
+            batch = lay_out(pool.rows(slice(i * BATCH, (i + 1) * BATCH)), paired=True)
             logits = counted_logits(self.model, batch, self.recipe.dropout)
             if self.task.output == "softmax":
                 loss = F.cross_entropy(logits, batch.targets)
@@ -140,14 +138,22 @@ class Run:
         return {name: {k: v.clone() for k, v in states[w].items()} for name, w in self._weights.items()}
 
 
+@dataclass(frozen=True)
 class _Test:
-    """Test inputs of one bin, drawn and laid out once."""
+    """Test inputs of one bin, drawn and laid out once, when they are first needed."""
 
-    def __init__(self, task: Task, lengths: tuple[int, int], seed: int, random_offsets: bool, count: int) -> None:
-        # One generator for each test set, so that none depends on how large another is.
-        rng = np.random.default_rng([seed, 2, lengths[0], random_offsets])
-        inputs = task.pool(TEST_INPUTS, rng, *lengths, random_offsets=random_offsets).rows(slice(0, count))
-        self._batches = list(_like_sized(inputs))
+    task: Task
+    lengths: tuple[int, int]
+    seed: int
+    random_offsets: bool
+    count: int
+
+    @cached_property
+    def _batches(self) -> list[Batch]:
+        # One generator for each test set, so that none depends on what else was drawn.
+        rng = np.random.default_rng([self.seed, 2, self.lengths[0], self.random_offsets])
+        inputs = self.task.pool(self.count, rng, *self.lengths, random_offsets=self.random_offsets)
+        return [lay_out(batch, paired=False) for _, batch in inputs.batches()]
 
     def share(self, model: Transformer, until_wrong: bool = False) -> Share:
         hits = total = 0
@@ -165,11 +171,6 @@ def _rows_right(logits: Float[Tensor, "counted n_vocab"], batch: Batch) -> int:
     sigmoid = batch.targets.dtype == torch.bool
     right = ((logits > 0) == batch.targets).all(-1) if sigmoid else logits.argmax(-1) == batch.targets
     return batch.n_rows - len(batch.owner[~right].unique())
-
-
-def _like_sized(inputs: Inputs) -> Iterator[Batch]:
-    for _, batch in inputs.batches():
-        yield lay_out(batch, 1)
 
 
 def accuracies(model: Transformer, task: Task, seed: int) -> Accuracies:
