@@ -2,7 +2,8 @@
 
     python bench/train_zoo.py [TASK...]     goes on where it was stopped; trained models stay as they are
 
-Every run is tried at most once (`build/zoo` remembers them); the best of a task goes into the package.
+Every run is tried at most once (`build/zoo` remembers them); the best of a task goes into the package, and into
+the table of docs/zoo.md.
 """
 
 import shutil
@@ -17,6 +18,7 @@ from drasp.tasks import load_task
 from drasp.training.files import load_state, read_metrics, save_state, state_file, write_model
 from drasp.training.loop import Run
 from drasp.training.recipe import OFFSETS, Metrics, Recipe
+from drasp.zoo import markdown_table
 
 ROOT = Path(__file__).parents[1]
 TRIED = ROOT / "build" / "zoo"
@@ -88,6 +90,13 @@ def attempt(recipe: Recipe) -> Path:
     return out
 
 
+def document() -> None:
+    """Renews the table, which ends the page."""
+    page = ROOT / "docs" / "zoo.md"
+    text, *_ = page.read_text().partition("| model |")
+    page.write_text(text + markdown_table())
+
+
 def main(names: list[str]) -> None:
     torch.set_num_threads(1)
     tried: dict[str, list[Path]] = {}
@@ -108,6 +117,7 @@ def main(names: list[str]) -> None:
         if best == folder:
             shutil.rmtree(kept, ignore_errors=True)
             shutil.copytree(folder, kept)
+            document()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from drasp.tasks import Inputs, Task, load_task
 from drasp.training.loop import Run
 from drasp.training.recipe import BATCH, WEIGHT_DECAY, Recipe
 
-STEPS = 40
+STEPS = 100
 RECIPES = (
     Recipe("bin_majority", 1, 1, 16, 1e-3, 0.1),
     Recipe("D3", 1, 1, 16, 1e-4, 0.0),

@@ -23,7 +23,7 @@ class Batch:
     ids: Int[Tensor, "lane width"]
     positions: Int[Tensor, "lane width"]
     part: Int[Tensor, "lane width"] | None  # 2 for a lane's first row, 1 for its second, 0 for padding
-    asked: Int[Tensor, "lane asked"]  # columns; those past a lane's own are column 0
+    asked: Int[Tensor, "lane asked"] | None  # columns, column 0 past a lane's own; None where all count
     counted: Int[Tensor, " counted"]  # among all that are asked
     owner: Int[Tensor, " counted"]  # the row of the inputs
     targets: Tensor
@@ -32,13 +32,11 @@ class Batch:
     def bias(self, asked: bool) -> Float[Tensor, "any 1 query width"]:
         """Added to attention scores, of all positions or those asked: 0 where one is seen, -inf where it is not."""
         columns = torch.arange(self.ids.shape[1])
-        if self.part is None:
-            seen = columns <= (self.asked[..., None] if asked else columns[None, :, None])
-        else:
-            queries = self.asked if asked else columns.expand_as(self.ids)
-            seen = columns <= queries[..., None]
-            seen &= self.part.gather(1, queries)[..., None] == self.part[:, None]
-        return torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf)[:, None]
+        queries = self.asked if asked and self.asked is not None else columns[None]
+        hidden = columns > queries[..., None]
+        if self.part is not None:
+            hidden = hidden | (self.part.take_along_dim(queries, 1)[..., None] != self.part[:, None])
+        return torch.zeros(hidden.shape).masked_fill_(hidden, -torch.inf)[:, None]
 
 
 def lay_out(inputs: Inputs, paired: bool) -> Batch:
@@ -66,16 +64,20 @@ def lay_out(inputs: Inputs, paired: bool) -> Batch:
     source = torch.where(inside, row * wide + column, first[:, None] * wide)
     counts = inputs.counted.flatten()[source] & inside
     lanes, where = counts.nonzero(as_tuple=True)
-    rank = counts.cumsum(1)[lanes, where] - 1
-    asked = torch.zeros(len(counts), int(rank.max()) + 1, dtype=torch.int64)
-    asked[lanes, rank] = where
+    if torch.equal(counts, inside):
+        asked, counted = None, lanes * len(columns) + where
+    else:
+        rank = counts.cumsum(1)[lanes, where] - 1
+        asked = torch.zeros(len(counts), int(rank.max()) + 1, dtype=torch.int64)
+        asked[lanes, rank] = where
+        counted = lanes * asked.shape[1] + rank
     chosen = source[lanes, where]
     return Batch(
         ids=inputs.ids.flatten()[source],
         positions=inputs.positions.flatten()[source],
         part=in_first.int() + inside.int() if paired else None,
         asked=asked,
-        counted=lanes * asked.shape[1] + rank,
+        counted=counted,
         owner=chosen // wide,
         targets=inputs.targets.flatten(0, 1)[chosen],
         n_rows=n,
@@ -89,11 +91,12 @@ def counted_logits(model: Transformer, batch: Batch, dropout: float = 0.0) -> Fl
     bias: Tensor | None = None
     for layer in model.layers:
         last = layer is model.layers[-1]
-        if last or bias is None:
+        if bias is None or (last and batch.asked is not None):
             bias = batch.bias(asked=last)
-        mixed = _attend(layer.attention, layer.attention_norm(x), batch.asked if last else None, bias, dropout)
-        if last:
-            x = _at(x, batch.asked)
+        asked = batch.asked if last else None
+        mixed = _attend(layer.attention, layer.attention_norm(x), asked, bias, dropout)
+        if asked is not None:
+            x = _at(x, asked)
         x = x + _drop(mixed, dropout)
         x = x + _drop(layer.mlp(layer.mlp_norm(x)), dropout)
     return model.final_norm(x.flatten(0, 1).index_select(0, batch.counted)) @ model.unembedding.T
@@ -114,11 +117,8 @@ def _attend(attention: Attention, x: Tensor, asked: Tensor | None, bias: Tensor,
         q = _at(x, asked) @ weight[:, :d] + qkv_bias[:d]
         k, v = (x @ weight[:, d:] + qkv_bias[d:]).split(d, dim=-1)
     q, k, v = (part.unflatten(-1, (attention.n_heads, -1)).transpose(1, 2) for part in (q, k, v))
-    if dropout:
-        shares = ((q * attention.scale) @ k.mT + bias).softmax(-1)
-        mixed = _drop(shares, dropout) @ v
-    else:
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=attention.scale)
+    shares = ((q * attention.scale) @ k.mT + bias).softmax(-1)
+    mixed = _drop(shares, dropout) @ v
     return attention.output(mixed.transpose(1, 2).flatten(2))
 
 

@@ -56,8 +56,8 @@ class Run:
         self.recipe = recipe
         self.shape = recipe.shape(task)
         self.state = state or State(initial_weights(self.shape, recipe.seed))
-        # In the model's order, whatever the order of a file: sums over all weights depend on it.
-        self._weights = {k: self.state.weights[k].clone().requires_grad_() for k in self.shape.weight_shapes()}
+        self._flat = {"matrices": self._gather(matrices=True), "vectors": self._gather(matrices=False)}
+        self._weights = self._views()
         self.model: Transformer = assemble(self.shape, self._weights)
         self._optimiser = self._new_optimiser()
         self._rng = np.random.default_rng([recipe.seed, 1])
@@ -114,28 +114,51 @@ class Run:
             else:
                 loss = F.binary_cross_entropy_with_logits(logits, batch.targets.to(logits.dtype))
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(list(self._weights.values()), MAX_NORM)
+            torch.nn.utils.clip_grad_norm_(list(self._flat.values()), MAX_NORM)
             for group in self._optimiser.param_groups:
                 group["lr"] = self.recipe.lr * (1 - (self.state.step + i) / self.recipe.steps)
             self._optimiser.step()
-            self._optimiser.zero_grad()
+            self._optimiser.zero_grad(set_to_none=False)
             total += loss.item()
         if not math.isfinite(total):
             raise DraspError(f"--lr {self.recipe.lr:g}: the loss is no longer a finite number; try a smaller rate")
         return total / steps
 
+    def _names(self, matrices: bool) -> list[str]:
+        return [name for name, size in self.shape.weight_shapes().items() if (len(size) > 1) == matrices]
+
+    def _gather(self, matrices: bool) -> Tensor:
+        """All matrices, or all vectors, in one tensor: an optimiser's step costs the same for one as for many."""
+        flat = torch.cat([self.state.weights[name].flatten() for name in self._names(matrices)]).requires_grad_()
+        flat.grad = torch.zeros_like(flat)
+        return flat
+
+    def _views(self) -> dict[str, Tensor]:
+        """The weights as parts of the flat tensors, and their gradients as parts of those tensors' gradients."""
+        views: dict[str, Tensor] = {}
+        sizes = self.shape.weight_shapes()
+        for names, flat in zip((self._names(True), self._names(False)), self._flat.values(), strict=True):
+            assert flat.grad is not None
+            lengths = [math.prod(sizes[name]) for name in names]
+            parts = zip(names, flat.detach().split(lengths), flat.grad.split(lengths), strict=True)
+            for name, weight, gradient in parts:
+                views[name] = weight.view(sizes[name]).requires_grad_()
+                views[name].grad = gradient.view(sizes[name])
+        return views
+
     def _new_optimiser(self) -> torch.optim.AdamW:
-        matrices = [w for w in self._weights.values() if w.ndim > 1]
-        vectors = [w for w in self._weights.values() if w.ndim == 1]
-        groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}]
+        groups = [
+            {"params": [self._flat["matrices"]], "weight_decay": WEIGHT_DECAY},
+            {"params": [self._flat["vectors"]], "weight_decay": 0.0},
+        ]
         optimiser = torch.optim.AdamW(groups, lr=self.recipe.lr, fused=True)
         for name, moments in self.state.moments.items():
-            optimiser.state[self._weights[name]] = {k: v.clone() for k, v in moments.items()}
+            optimiser.state[self._flat[name]] = {k: v.clone() for k, v in moments.items()}
         return optimiser
 
     def _moments(self) -> dict[str, dict[str, Tensor]]:
         states = self._optimiser.state
-        return {name: {k: v.clone() for k, v in states[w].items()} for name, w in self._weights.items()}
+        return {name: {k: v.clone() for k, v in states[flat].items()} for name, flat in self._flat.items()}
 
 
 @dataclass(frozen=True)
