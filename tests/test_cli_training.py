@@ -5,31 +5,53 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
+from dataclasses import dataclass
 
 import pytest
 import torch
 
+from drasp.cli import main
 from drasp.model_files import read_folder
 
 ONE_CORE = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
 TRAIN = ["train", "bin_majority", "--dropout", "0.1", "--steps", "700", "--patience", "99"]
 
 
-def drasp(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from drasp.cli import main; main()", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=ONE_CORE, timeout=120)
+@dataclass
+class Result:
+    code: int
+    stdout: str
+    stderr: str
 
 
-def test_tasks_are_listed_with_examples(tmp_path):
-    result = drasp("tasks", cwd=tmp_path)
-    assert result.returncode == 0
+@pytest.fixture
+def drasp(monkeypatch, capsys, tmp_path):
+    """Runs the command in an empty folder, in this process."""
+
+    def run(*arguments: str) -> Result:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["drasp", *arguments])
+        try:
+            main()
+            code: int | str | None = 0
+        except SystemExit as end:
+            code = end.code
+        out, err = capsys.readouterr()
+        # Python prints a message given to sys.exit, and ends with 1.
+        return Result(1, out, f"{err}{code}\n") if isinstance(code, str) else Result(code or 0, out, err)
+
+    return run
+
+
+def test_tasks_are_listed_with_examples(drasp):
+    result = drasp("tasks")
+    assert result.code == 0
     assert len(result.stdout.splitlines()) == 29
     assert "BOS a b a b EOS" in result.stdout
 
 
-def test_killed_and_resumed_ends_like_an_uninterrupted_run(tmp_path):
-    assert drasp(*TRAIN, "--out", "whole", "--quiet", cwd=tmp_path).stdout == ""
+def test_killed_and_resumed_ends_like_an_uninterrupted_run(drasp, tmp_path):
+    assert drasp(*TRAIN, "--out", "whole", "--quiet").stdout == ""
     command = [sys.executable, "-c", "from drasp.cli import main; main()", *TRAIN, "--out", "cut"]
     for how in (signal.SIGINT, signal.SIGKILL):
         more = ["--resume"] if how == signal.SIGKILL else []
@@ -47,13 +69,13 @@ def test_killed_and_resumed_ends_like_an_uninterrupted_run(tmp_path):
             assert errors.count("\n") == 1
             assert "interrupted at step" in errors
             assert errors.rstrip().endswith("--out cut --resume")
-    assert drasp(*TRAIN, "--out", "cut", "--resume", cwd=tmp_path).returncode == 0
+    assert drasp(*TRAIN, "--out", "cut", "--resume").code == 0
     whole, cut = (read_folder(tmp_path / name)[1] for name in ("whole", "cut"))
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
 
 
-def test_the_folder_is_named_after_the_options(tmp_path):
-    result = drasp("train", "tomita1", "--steps", "100", cwd=tmp_path)
+def test_the_folder_is_named_after_the_options(drasp, tmp_path):
+    result = drasp("train", "tomita1", "--steps", "20")
     assert "wrote tomita1-1l1h16d3lr00drop" in result.stdout
     assert sorted(p.name for p in (tmp_path / "tomita1-1l1h16d3lr00drop").iterdir()) == [
         "config.json",
@@ -63,11 +85,11 @@ def test_the_folder_is_named_after_the_options(tmp_path):
     ]
 
 
-def test_an_own_task_is_trained_and_remembered(tmp_path):
+def test_an_own_task_is_trained_and_remembered(drasp, tmp_path):
     (tmp_path / "mine.py").write_text(
         "from drasp.tasks import Language, language_task\nmine = language_task('mine', Language('ab', '(ab)*'))\n"
     )
-    assert drasp("train", "mine.py:mine", "--steps", "100", "--out", "m", cwd=tmp_path).returncode == 0
+    assert drasp("train", "mine.py:mine", "--steps", "20", "--out", "m").code == 0
     assert f"{tmp_path / 'mine.py'}:mine" in (tmp_path / "m" / "task.json").read_text()
 
 
@@ -82,15 +104,15 @@ def test_an_own_task_is_trained_and_remembered(tmp_path):
         (["train", "sort", "--resume"], "no interrupted run to resume"),
     ],
 )
-def test_bad_input_ends_in_one_line(arguments, message, tmp_path):
-    result = drasp(*arguments, cwd=tmp_path)
-    assert result.returncode != 0
+def test_bad_input_ends_in_one_line(arguments, message, drasp, tmp_path):
+    result = drasp(*arguments)
+    assert result.code != 0
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert not any(tmp_path.iterdir())
 
 
-def test_the_zoo_is_listed(tmp_path):
-    result = drasp("zoo", cwd=tmp_path)
-    assert result.returncode == 0
+def test_the_zoo_is_listed(drasp):
+    result = drasp("zoo")
+    assert result.code == 0
     assert "bin_majority" in result.stdout
