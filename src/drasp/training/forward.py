@@ -6,6 +6,7 @@ are asked: keys and values are needed everywhere, queries and the MLP are not.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,9 @@ from torch import Tensor
 
 from drasp.tasks import Inputs
 from drasp.transformer import Attention, Transformer
+
+# Added to a score, it makes softmax exactly 0.
+_NOWHERE = -1e9
 
 
 @dataclass(frozen=True)
@@ -30,58 +34,74 @@ class Batch:
     n_rows: int
 
     def bias(self, asked: bool) -> Float[Tensor, "any 1 query width"]:
-        """Added to attention scores, of all positions or those asked: 0 where one is seen, -inf where it is not."""
+        """Added to attention scores, of all positions or those asked: 0 where one is seen."""
         columns = torch.arange(self.ids.shape[1])
         queries = self.asked if asked and self.asked is not None else columns[None]
         hidden = columns > queries[..., None]
         if self.part is not None:
             hidden = hidden | (self.part.take_along_dim(queries, 1)[..., None] != self.part[:, None])
-        return torch.zeros(hidden.shape).masked_fill_(hidden, -torch.inf)[:, None]
+        return hidden.to(torch.float32).mul_(_NOWHERE)[:, None]
 
 
-def lay_out(inputs: Inputs, paired: bool) -> Batch:
-    """Without `paired`, each row gets a lane of its own: better where all are of like size."""
-    n, wide = inputs.ids.shape
+def lay_out(inputs: Inputs) -> Batch:
+    """One batch, each row in a lane of its own: for rows of like size."""
+    rows = torch.arange(len(inputs))
+    (batch,) = _lay_out(inputs, rows, None, len(inputs))
+    return batch
+
+
+def lay_out_pairs(inputs: Inputs, size: int) -> list[Batch]:
+    """Batches of `size` rows, an even number: in each, the longest shares a lane with the shortest, and so on."""
+    order = (inputs.sizes.view(-1, size).argsort(dim=1, stable=True) + torch.arange(0, len(inputs), size)[:, None]).T
+    first, second = order[size // 2 :].T.flatten(), order[: size // 2].flip(0).T.flatten()
+    return _lay_out(inputs, first, second, size // 2)
+
+
+def _lay_out(
+    inputs: Inputs, first: Int[Tensor, " lane"], second: Int[Tensor, " lane"] | None, n_lanes: int
+) -> list[Batch]:
+    """All batches at once, since many small steps cost more than a few large ones; `n_lanes` to a batch."""
+    wide = inputs.ids.shape[1]
     # The last token of a row predicts nothing, so no model needs to read it.
     sizes = inputs.sizes - 1
-    if paired:
-        order = sizes.argsort(stable=True)
-        first, second = order[n // 2 :], order[: n // 2].flip(0)
-        if n % 2:
-            # The shortest of the first half stays alone: its partner takes no columns.
-            second = torch.cat([second.new_tensor([0]), second])
-        alone = n % 2
-    else:
-        first = second = torch.arange(n)
-        alone = n
-    a, b = sizes[first], sizes[second]
-    b[:alone] = 0
+    split, end = sizes[first], sizes[first] if second is None else sizes[first] + sizes[second]
+    columns = torch.arange(int(end.max()))
+    in_first, inside = columns < split[:, None], columns < end[:, None]
+    source = first[:, None] * wide + columns
+    if second is not None:
+        source = torch.where(in_first, source, second[:, None] * wide + columns - split[:, None])
+    source = torch.where(inside, source, first[:, None] * wide)
 
-    columns = torch.arange(int((a + b).max()))
-    in_first, inside = columns < a[:, None], columns < (a + b)[:, None]
-    row = torch.where(in_first, first[:, None], second[:, None])
-    column = torch.where(in_first, columns, columns - a[:, None])
-    source = torch.where(inside, row * wide + column, first[:, None] * wide)
+    ids, positions = inputs.ids.flatten()[source], inputs.positions.flatten()[source]
+    part = None if second is None else in_first.int() + inside.int()
     counts = inputs.counted.flatten()[source] & inside
-    lanes, where = counts.nonzero(as_tuple=True)
-    if torch.equal(counts, inside):
-        asked, counted = None, lanes * len(columns) + where
-    else:
-        rank = counts.cumsum(1)[lanes, where] - 1
-        asked = torch.zeros(len(counts), int(rank.max()) + 1, dtype=torch.int64)
-        asked[lanes, rank] = where
-        counted = lanes * asked.shape[1] + rank
-    chosen = source[lanes, where]
-    return Batch(
-        ids=inputs.ids.flatten()[source],
-        positions=inputs.positions.flatten()[source],
-        part=in_first.int() + inside.int() if paired else None,
-        asked=asked,
-        counted=counted,
-        owner=chosen // wide,
-        targets=inputs.targets.flatten(0, 1)[chosen],
-        n_rows=n,
-    )
+    lane, column = counts.nonzero(as_tuple=True)
+    chosen = source[lane, column]
+    owner, targets = chosen // wide, inputs.targets.flatten(0, 1)[chosen]
+    everywhere = torch.equal(counts, inside)
+    rank = column if everywhere else counts.cumsum(1)[lane, column] - 1
+    asked = torch.zeros(len(counts), int(rank.max()) + 1, dtype=torch.int64)
+    asked[lane, rank] = column
+
+    batches = []
+    bounds = torch.searchsorted(lane, torch.arange(0, len(counts) + 1, n_lanes)).tolist()
+    for i, (start, stop) in enumerate(pairwise(bounds)):
+        lanes, places = slice(i * n_lanes, (i + 1) * n_lanes), slice(start, stop)
+        width = int(end[lanes].max())
+        n_asked = width if everywhere else int(rank[places].max()) + 1
+        batches.append(
+            Batch(
+                ids=ids[lanes, :width],
+                positions=positions[lanes, :width],
+                part=None if part is None else part[lanes, :width],
+                asked=None if everywhere else asked[lanes, :n_asked],
+                counted=(lane[places] - lanes.start) * n_asked + rank[places],
+                owner=owner[places],
+                targets=targets[places],
+                n_rows=n_lanes if second is None else 2 * n_lanes,
+            )
+        )
+    return batches
 
 
 def counted_logits(model: Transformer, batch: Batch, dropout: float = 0.0) -> Float[Tensor, "counted n_vocab"]:

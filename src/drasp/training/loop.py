@@ -14,7 +14,7 @@ from torch import Tensor
 from drasp.errors import DraspError
 from drasp.measure import Share
 from drasp.tasks import Task
-from drasp.training.forward import Batch, counted_logits, lay_out
+from drasp.training.forward import Batch, counted_logits, lay_out, lay_out_pairs
 from drasp.training.recipe import BATCH, OFFSETS, TEST_EVERY, TEST_INPUTS, WEIGHT_DECAY, Accuracies, Recipe
 from drasp.transformer import Transformer, assemble, initial_weights
 
@@ -103,11 +103,10 @@ class Run:
         return accuracies(self.model, self.task, self.recipe.seed)
 
     def _train(self, steps: int) -> float:
-        # All inputs up to the next test at once: drawing many costs little more than drawing a few.
+        # All inputs up to the next test at once: many cost little more than a few.
         pool = self.task.pool(BATCH * steps, self._rng, *self.task.bins[0])
         total = 0.0
-        for i in range(steps):
-            batch = lay_out(pool.rows(slice(i * BATCH, (i + 1) * BATCH)), paired=True)
+        for i, batch in enumerate(lay_out_pairs(pool, BATCH)):
             logits = counted_logits(self.model, batch, self.recipe.dropout)
             if self.task.output == "softmax":
                 loss = F.cross_entropy(logits, batch.targets)
@@ -176,7 +175,7 @@ class _Test:
         # One generator for each test set, so that none depends on what else was drawn.
         rng = np.random.default_rng([self.seed, 2, self.lengths[0], self.random_offsets])
         inputs = self.task.pool(self.count, rng, *self.lengths, random_offsets=self.random_offsets)
-        return [lay_out(batch, paired=False) for _, batch in inputs.batches()]
+        return [lay_out(batch) for _, batch in inputs.batches()]
 
     def share(self, model: Transformer, until_wrong: bool = False) -> Share:
         hits = total = 0
