@@ -100,7 +100,10 @@ def run(program: Program, ids: list[int], offset: int) -> dict[str, np.ndarray]:
                     if eps is not None:
                         x = x / math.sqrt(np.mean(x**2) + eps)
                     hidden = x @ tensors[f"{network}.hidden"] + tensors[f"{network}.hidden_bias"]
-                    rows.append(np.array([ACTIVATIONS[activation](h) for h in hidden]) @ tensors[f"{network}.out"])
+                    rows.append(
+                        np.array([ACTIVATIONS[activation](h) for h in hidden]) @ tensors[f"{network}.out"]
+                        + tensors[f"{network}.out_bias"]
+                    )
                 values[name] = np.array(rows)
             case ElementWise(name, inputs, function):
                 f = FUNCTIONS[function.primitive]

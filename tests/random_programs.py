@@ -118,6 +118,7 @@ class _Builder:
         self.store(f"F{name}.hidden", width, hidden)
         self.store(f"F{name}.hidden_bias", hidden)
         self.store(f"F{name}.out", hidden, result)
+        self.store(f"F{name}.out_bias", result)
         activation = self.rng.choice(["gelu_new", "gelu", "relu"])
         network = Network(f"F{name}", activation, self.rng.choice([None, 1e-05, 0.1]))
         self.statements.append(ElementWise(name, inputs, network, self.comment()))

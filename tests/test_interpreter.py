@@ -42,6 +42,7 @@ prediction = softmax(logits1)""",
             "F.hidden": torch.tensor([[1.0]]),
             "F.hidden_bias": torch.tensor([0.0]),
             "F.out": torch.tensor([[-0.3]]),
+            "F.out_bias": torch.zeros(1),
         },
     )
     trace = Interpreter(program, torch.float64, precision=2).trace(torch.tensor([[0, 1]]), torch.arange(2)[None])
@@ -62,6 +63,7 @@ prediction = sigmoid(logits1)""",
             "F.hidden": torch.eye(2),
             "F.hidden_bias": torch.zeros(2),
             "F.out": torch.tensor([[1.0], [-1.0]]),
+            "F.out_bias": torch.zeros(1),
             "R": torch.tensor([[1.0, 0.0]]),
         },
     )

@@ -211,6 +211,7 @@ class _Reader:
         out = self.program.tensors.get(f"{name}.out")
         result = out.shape[-1] if out is not None and out.ndim == 2 else 0
         self.check_tensor(f"{name}.out", (units, result), place, "the hidden units by the result")
+        self.check_tensor(f"{name}.out_bias", (result,), place, "one number a dimension of the result")
         return Space(result)
 
     def function_basis(self, bases: list[Basis], function: PrimitiveFunction) -> Basis:

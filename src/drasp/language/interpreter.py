@@ -306,7 +306,7 @@ class _Run:
                 if eps is not None:
                     x = x / self.root_mean_square(x, eps)[..., None]
                 hidden = x @ tensors[f"{name}.hidden"] + tensors[f"{name}.hidden_bias"]
-                return ACTIVATIONS[activation](hidden) @ tensors[f"{name}.out"]
+                return ACTIVATIONS[activation](hidden) @ tensors[f"{name}.out"] + tensors[f"{name}.out_bias"]
             case PrimitiveFunction(primitive, arguments):
                 run = function_primitives()[primitive].function
                 return run(torch, [self.dense(x) for x in inputs], *arguments).to(self.interpreter.dtype)

@@ -194,7 +194,7 @@ def _element_wise(name: str, names: _Names, inputs: tuple[Operand, ...], functio
             if eps is not None:
                 lines.append(f"{name} = {name} / norm({name}, {eps!r})")
             hidden = f'{activation}({name} @ T["{network}.hidden"] + T["{network}.hidden_bias"])'
-            return "\n    ".join([*lines, f'{name} = {hidden} @ T["{network}.out"]'])
+            return "\n    ".join([*lines, f'{name} = {hidden} @ T["{network}.out"] + T["{network}.out_bias"]'])
         case PrimitiveFunction(primitive, arguments):
             values = ", ".join(["np", f"[{', '.join(map(names.operand, inputs))}]", *map(repr, arguments)])
             return f"{name} = {primitive}({values})"

@@ -213,6 +213,6 @@ def tensor_names(statement: Statement) -> tuple[str, ...]:
             return tuple(f"{name}.{i}" for i in range(len(inputs)))
         case ElementWise(inputs=inputs, function=Network(name)):
             sources = tuple(f"{name}.{i}" for i in range(len(inputs)))
-            return (*sources, f"{name}.hidden", f"{name}.hidden_bias", f"{name}.out")
+            return (*sources, *(f"{name}.{part}" for part in ("hidden", "hidden_bias", "out", "out_bias")))
         case _:
             return ()
