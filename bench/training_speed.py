@@ -1,8 +1,8 @@
-"""Training steps a second, ours and Hugging Face's Trainer: same model, same inputs, same thread.
+"""Training steps a second, ours and Hugging Face's Trainer: same model, same kind of batch, one thread.
 
     python bench/training_speed.py [REPEATS]
 
-Both train on the same inputs in batches of 64, AdamW, linear decay, gradients clipped at 1. Inputs are
+Both train on batches of 64 of one task, AdamW, linear decay, gradients clipped at 1. Inputs are
 drawn beforehand for the Trainer (it is not charged for drawing); ours draws them as it goes.
 The two take turns, and each one's best run counts.
 """
