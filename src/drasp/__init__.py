@@ -4,9 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from drasp.decompiler.pipeline import decompile
     from drasp.errors import DraspError
     from drasp.language import Interpreter, Program, load_program, parse, to_text
     from drasp.model_files import load_model
+    from drasp.tasks import load_task
     from drasp.transformer import Transformer
     from drasp.translation import translate, translation_size
     from drasp.vocabulary import Vocabulary
@@ -17,8 +19,10 @@ __all__ = [
     "Program",
     "Transformer",
     "Vocabulary",
+    "decompile",
     "load_model",
     "load_program",
+    "load_task",
     "parse",
     "to_text",
     "translate",
@@ -31,7 +35,9 @@ _HOMES = {
     "Program": "language",
     "Transformer": "transformer",
     "Vocabulary": "vocabulary",
+    "decompile": "decompiler.pipeline",
     "load_model": "model_files",
+    "load_task": "tasks",
     "load_program": "language",
     "parse": "language",
     "to_text": "language",

@@ -40,7 +40,8 @@ class Share:
         centre = p + z * z / (2 * n)
         half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
         scale = 1 + z * z / n
-        return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+        # Rounding must not put the value itself outside.
+        return max(0.0, min(p, (centre - half) / scale)), min(1.0, max(p, (centre + half) / scale))
 
     def __str__(self) -> str:
         low, high = self.interval

@@ -24,6 +24,8 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".drasp-", dir=folder) as temporary:
         for name, content in files.items():
+            for place in (Path(temporary), folder):
+                (place / name).parent.mkdir(exist_ok=True)
             (Path(temporary) / name).write_bytes(content)
         for name in sorted(files, key=lambda name: name == MARK):
             (Path(temporary) / name).replace(folder / name)

@@ -1,0 +1,165 @@
+"""`drasp decompile`, `drasp verify`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from drasp.cli.programs import ProgramPath
+from drasp.errors import DraspError
+
+if TYPE_CHECKING:
+    from drasp.decompiler.result import Decompiled
+    from drasp.tasks import Task
+    from drasp.transformer import Transformer
+
+_MODEL_HELP = "A GPT-2 folder, or the name of a zoo model."
+_TASK_HELP = "A task's name, or file.py:name; a model that drasp trained knows its own."
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL_HELP, show_default=False)]
+TaskName = Annotated[str | None, typer.Option(help=_TASK_HELP, show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    app.command()(decompile)
+    app.command()(verify)
+
+
+def decompile(
+    model: ModelName,
+    out: Annotated[Path, typer.Option(help="Folder for the program.", show_default=False)],
+    task: TaskName = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the inputs that are drawn.")] = 0,
+    min_match: Annotated[float, typer.Option(min=0, max=1, help="Share of inputs that must be answered alike.")] = 0.9,
+    max_lines: Annotated[int, typer.Option(min=1, help="A program may have so many lines.")] = 40,
+    pick: Annotated[
+        int | None,
+        typer.Option(
+            help="Take the program of so many lines from the frontier in OUT; nothing is run.", show_default=False
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Find the shortest program that answers as a model does.
+
+    Examples:
+
+    drasp decompile bin_majority --out result
+
+    drasp decompile my-gpt2 --task tasks.py:mine --out result
+
+    drasp decompile my-gpt2 --out result --pick 7
+    """
+    from rich.console import Console
+
+    from drasp.decompiler.pipeline import decompile as run
+    from drasp.decompiler.result import PassRecord, repick
+    from drasp.output_folder import check_output_folder
+
+    if pick is not None:
+        typer.echo(repick(out, pick))
+        return
+    check_output_folder(out)
+    transformer, its_task = load_model_and_task(model, task)
+    progress = Console(stderr=True, quiet=quiet or as_json)
+    _warn_if_untrained(progress, transformer, its_task)
+
+    def report(record: PassRecord) -> None:
+        unit = "lines" if record.name == "cut lines" else "edges"
+        progress.print(
+            f"{record.seconds:7.1f} s  {record.name:20} {record.left:4} {unit} left, agreement {record.match:.3f}",
+            highlight=False,
+        )
+
+    with progress.status("decompiling"):
+        result = run(transformer, its_task, seed, min_match, max_lines, report)
+    result.save(out, model)
+    if as_json:
+        typer.echo(json.dumps(result.record(model), indent=2))
+    else:
+        _print_result(Console(), result, out)
+
+
+def verify(
+    program: ProgramPath,
+    model: ModelName,
+    task: TaskName = None,
+    samples: Annotated[int, typer.Option(min=1, help="How many inputs are drawn.")] = 2000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the inputs that are drawn.")] = 1,
+) -> None:
+    """Measure how often a program answers as a model does, and show the first inputs on which they differ.
+
+    Example: drasp verify result bin_majority
+    """
+    from drasp.decompiler.verify import verify as run
+    from drasp.language import load_program
+
+    loaded = load_program(program)
+    transformer, its_task = load_model_and_task(model, task)
+    if loaded.vocabulary.tokens != its_task.vocabulary.tokens:
+        raise DraspError(f"{program}: its tokens are not those of task {its_task.name}")
+    found = run(loaded, transformer, its_task, samples, seed)
+    for name, share in (*found.bins, ("all lengths", found.overall)):
+        typer.echo(f"{name:>12}: {share} inputs answered alike")
+    for number, case in enumerate(found.disagreements, 1):
+        typer.echo(f"\n{number}. {' '.join(case.tokens)}   (offset {case.offset})")
+        typer.echo(
+            f"   after position {case.position} ({case.tokens[case.position]}) the model says {case.model} "
+            f"(by {case.model_margin:.2f}), the program {case.program} (by {case.program_margin:.2f})"
+        )
+
+
+def load_model_and_task(model: str, task_name: str | None) -> "tuple[Transformer, Task]":
+    """A model and the task that it was trained on, which must have the same tokens and positions."""
+    from drasp.model_files import load_model
+    from drasp.tasks import load_task, task_of_model
+    from drasp.zoo import resolve_model
+
+    folder = resolve_model(model)
+    transformer = load_model(folder)
+    task = load_task(task_name) if task_name else task_of_model(folder)
+    if task is None:
+        raise DraspError(f"{model}: does not say what it was trained on; name the task with --task")
+    if len(task.vocabulary) != transformer.n_vocab:
+        raise DraspError(
+            f"--task {task.name}: has {len(task.vocabulary)} tokens, but {model} has {transformer.n_vocab}"
+        )
+    if task.n_positions > transformer.n_positions:
+        needed, there = task.n_positions, transformer.n_positions
+        raise DraspError(f"--task {task.name}: needs {needed} positions, but {model} has {there}")
+    return transformer, task
+
+
+def _warn_if_untrained(console: object, transformer: "Transformer", task: "Task") -> None:
+    """A model that fails on its task has no algorithm to show; it may still be decompiled."""
+    import numpy as np
+    from rich.console import Console
+
+    from drasp.measure import task_accuracy
+
+    accuracy = task_accuracy(transformer, task.pool(200, np.random.default_rng(0)), task.output)
+    if accuracy.value < 0.5 and isinstance(console, Console):
+        console.print(f"warning: the model is right on only {accuracy} inputs of task {task.name}", style="yellow")
+
+
+def _print_result(console: object, result: "Decompiled", out: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    assert isinstance(console, Console)
+    console.print(str(result.program), markup=False, highlight=False)
+    console.print()
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("", "lines", "answered alike"):
+        table.add_column(column, justify="right")
+    for point in result.frontier:
+        table.add_row("→" if point is result.pick else "", str(point.lines), str(point.match))
+    console.print(table)
+    console.print(f"\n{result.verdict}: {result.pick.lines} lines, {result.pick.match} inputs answered alike,", end=" ")
+    console.print(f"{result.task_accuracy.value:.3f} right; {result.seconds:.1f} s", highlight=False)
+    for reason in result.reasons:
+        console.print(f"- {reason}")
+    console.print(f"wrote {out}/program.drasp, program.safetensors, program.py, result.json, frontier/")

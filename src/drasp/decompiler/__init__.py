@@ -1,0 +1,1 @@
+"""From a trained model to the smallest program that still answers like it."""

@@ -1,0 +1,91 @@
+"""Backward elimination: take away what is not needed, settle the rest, and keep what still agrees.
+
+The moves that harm least are tried first, half of them at once; where the result no longer agrees with the
+model even after its constants have been settled, fewer are tried, and in the end one. A move that fails alone
+is put aside.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True)
+class Move(Generic[State]):
+    """One thing that could go; `apply` gives None where it has gone already."""
+
+    name: Hashable
+    apply: Callable[[State], State | None]
+
+
+@dataclass(frozen=True)
+class Judge(Generic[State]):
+    """How a state is judged and mended; all of it on inputs drawn beforehand."""
+
+    loss: Callable[[State], float]
+    match: Callable[[State], float]
+    settle: Callable[[State], State]
+
+
+def eliminate(
+    state: State,
+    moves: Callable[[State], Sequence[Move[State]]],
+    judge: Judge[State],
+    target: float,
+    accepted: Callable[[State, float], None],
+) -> State:
+    """As much as can go while agreement stays at `target`; `accepted` hears of every state on the way."""
+    failed: set[Hashable] = set()
+    while True:
+        found = [(move, move.apply(state)) for move in moves(state) if move.name not in failed]
+        losses = {move.name: judge.loss(result) for move, result in found if result is not None}
+        if not losses:
+            return state
+        ranked = sorted((move for move, _ in found if move.name in losses), key=lambda move: losses[move.name])
+        count = max(1, len(ranked) // 2)
+        while True:
+            result = _apply_all(state, ranked[:count])
+            agreement = judge.match(result)
+            if agreement < target:
+                result = judge.settle(result)
+                agreement = judge.match(result)
+            if agreement >= target:
+                state = result
+                accepted(state, agreement)
+                break
+            if count == 1:
+                failed.add(ranked[0].name)
+                break
+            count = max(1, count // 3)
+
+
+def _apply_all(state: State, moves: Sequence[Move[State]]) -> State:
+    for move in moves:
+        state = move.apply(state) or state
+    return state
+
+
+def minimise(loss: Callable[[list[Tensor]], Tensor], start: Sequence[Tensor], steps: int) -> list[Tensor]:
+    """L-BFGS from `start` on a loss without noise; gives the start back where it does not get better."""
+    parameters = [tensor.detach().clone().requires_grad_() for tensor in start]
+    optimiser = torch.optim.LBFGS(
+        parameters, max_iter=steps, history_size=10, line_search_fn="strong_wolfe", tolerance_change=1e-7
+    )
+    losses: list[float] = []
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        value = loss(parameters)
+        value.backward()
+        losses.append(float(value.detach()))
+        return value
+
+    optimiser.step(closure)
+    with torch.no_grad():
+        better = bool(torch.isfinite(final := loss(parameters)) and float(final) <= losses[0])
+    return [tensor.detach() for tensor in (parameters if better else start)]

@@ -1,0 +1,161 @@
+"""Moves on a program: a line or an input of one is taken away, and its mean joins a bias."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from drasp.decompiler.elimination import Move
+from drasp.decompiler.oracle import Batch, Oracle
+from drasp.decompiler.tidy import bias_of, changed, operands_of, variables_read, without_logits
+from drasp.language import Interpreter
+from drasp.language.syntax import (
+    ONE,
+    Aggregate,
+    ElementWise,
+    Network,
+    Operand,
+    Program,
+    Project,
+    Select,
+    Statement,
+    TensorName,
+    tensor_names,
+)
+
+Means = Mapping[Operand, Float[Tensor, " dims"]]
+
+
+def answering(program: Program) -> Callable[[Batch], Float[Tensor, "batch counted n_vocab"]]:
+    """The program's logits at the positions that count."""
+    interpreter = Interpreter(program)
+    return lambda batch: batch.at_counted(interpreter(batch.inputs.ids, batch.inputs.positions))
+
+
+@torch.no_grad()
+def operand_means(program: Program, oracle: Oracle) -> Means:
+    """The mean of everything that a line reads, over all positions of some inputs."""
+    interpreter = Interpreter(program)
+    wanted = {operand for statement in program.statements for operand in operands_of(statement)}
+    sums: dict[Operand, Tensor] = {}
+    count = 0
+    for batch in oracle.batches:
+        trace = interpreter.trace(batch.inputs.ids, batch.inputs.positions)
+        real = torch.arange(batch.inputs.ids.shape[1]) < batch.inputs.sizes[:, None]
+        count += int(real.sum())
+        for operand in wanted:
+            value = trace[operand.variable]
+            if operand.norm:
+                value = value / trace[operand.norm][..., None]
+            part = value[real].sum(0)
+            sums[operand] = sums[operand] + part if operand in sums else part
+    return {operand: total / count for operand, total in sums.items()}
+
+
+# ---------------------------------------------------------------------------------------- moves
+
+
+def line_moves(program: Program, means: Means) -> list[Move[Program]]:
+    """Everything that could go: selects, projects, and inputs of element-wise functions."""
+    moves: list[Move[Program]] = []
+    for statement in program.statements:
+        match statement:
+            case Select(name):
+                moves.append(Move(("select", name), lambda p, name=name: _drop_select(p, name, means)))
+            case Project(name, source) if source != ONE:
+                moves.append(Move(("project", name), lambda p, name=name: _drop_project(p, name, means)))
+            case ElementWise(name, inputs, Network()) if len(inputs) > 1:
+                moves += [
+                    Move(("input", name, v), lambda p, name=name, v=v: _drop_input(p, name, v, means))
+                    for v in inputs
+                    if v != ONE
+                ]
+            case _:
+                pass
+    return moves
+
+
+def _find(program: Program, name: str) -> Statement | None:
+    return next((statement for statement in program.statements if statement.name == name), None)
+
+
+def _drop_select(program: Program, name: str, means: Means) -> Program | None:
+    """Its mean over queries joins a key-only select of the same key, where the head has one."""
+    select = _find(program, name)
+    if not isinstance(select, Select):
+        return None
+    new: dict[str, Statement | None] = {name: None}
+    users = [s for s in program.statements if isinstance(s, Aggregate) and name in variables_read(s)]
+    for user in users:
+        new[user.name] = replace(user, selectors=tuple(r for r in user.selectors if r.variable != name))
+    tensors: dict[str, Tensor] = {}
+    if select.query != ONE and isinstance(select.op, TensorName):
+        twin = next((s for s in program.statements if _is_twin(s, select, users)), None)
+        if twin is not None:
+            [target] = tensor_names(twin)
+            extra = means[select.query] @ program.tensors[select.op.name]
+            tensors[target] = program.tensors[target] + extra[None]
+    return changed(program, new, tensors)
+
+
+def _is_twin(statement: Statement, select: Select, users: list[Aggregate]) -> bool:
+    return (
+        isinstance(statement, Select)
+        and (statement.query, statement.key) == (ONE, select.key)
+        and all(statement.name in variables_read(user) for user in users)
+    )
+
+
+def _drop_project(program: Program, name: str, means: Means) -> Program | None:
+    """Its mean joins the bias."""
+    project, bias = _find(program, name), bias_of(program)
+    if not isinstance(project, Project) or not isinstance(project.op, TensorName) or bias is None:
+        return None
+    [target] = tensor_names(bias)
+    extra = means[project.input] @ program.tensors[project.op.name]
+    prediction = without_logits(program, name)
+    return changed(program, {name: None, "prediction": prediction}, {target: program.tensors[target] + extra[None]})
+
+
+def _drop_input(program: Program, name: str, operand: Operand, means: Means) -> Program | None:
+    """Its mean joins the function's constant: the input `one`, or where there is none the hidden bias."""
+    statement = _find(program, name)
+    if not isinstance(statement, ElementWise) or operand not in statement.inputs or len(statement.inputs) < 2:
+        return None
+    assert isinstance(statement.function, Network)
+    network = statement.function.name
+    index = statement.inputs.index(operand)
+    extra = means[operand] @ program.tensors[f"{network}.{index}"]
+    parts = [program.tensors[f"{network}.{i}"] for i in range(len(statement.inputs))]
+    tensors: dict[str, Tensor] = {}
+    if ONE in statement.inputs:
+        place = statement.inputs.index(ONE)
+        parts[place] = parts[place] + extra[None]
+    else:
+        hidden = f"{network}.hidden_bias"
+        tensors[hidden] = program.tensors[hidden] + extra @ program.tensors[f"{network}.hidden"]
+    del parts[index]
+    tensors |= {f"{network}.{i}": part for i, part in enumerate(parts)}
+    inputs = tuple(v for v in statement.inputs if v != operand)
+    return changed(program, {name: replace(statement, inputs=inputs)}, tensors)
+
+
+# -------------------------------------------------------------------------------------- settling
+
+
+def constants_of(program: Program) -> list[str]:
+    """The tensors that stand for constants: biases, and what key-only selects look for."""
+    names: list[str] = []
+    for statement in program.statements:
+        match statement:
+            case Select(query=query, op=TensorName(name)) if query == ONE:
+                names.append(name)
+            case Project(input=source, op=TensorName(name)) if source == ONE:
+                names.append(name)
+            case ElementWise(function=Network(name)):
+                names += [f"{name}.hidden_bias", f"{name}.out_bias"]
+            case _:
+                pass
+    return names

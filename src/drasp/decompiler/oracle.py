@@ -1,0 +1,96 @@
+"""The model's answers on fixed pools of inputs, computed once: passes ask here for loss and agreement."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from drasp.measure import Share
+from drasp.tasks import Inputs, Output, Task
+from drasp.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs of like length, the positions at which answers count, and the model's logits there."""
+
+    inputs: Inputs
+    where: Int[Tensor, "batch counted"]
+    valid: Bool[Tensor, "batch counted"]
+    logits: Float[Tensor, "batch counted n_vocab"]
+
+    def at_counted(self, x: Float[Tensor, "batch pos dims"]) -> Float[Tensor, "batch counted dims"]:
+        return x.gather(1, self.where[..., None].expand(-1, -1, x.shape[-1]))
+
+
+# A batch to logits at the positions that count.
+Answering = Callable[[Batch], Float[Tensor, "batch counted n_vocab"]]
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """`loss` compares logits with the model's; `agreeing` says which inputs are answered alike."""
+
+    output: Output
+    batches: tuple[Batch, ...]
+
+    @classmethod
+    @torch.no_grad()
+    def draw(
+        cls, transformer: Transformer, task: Task, count: int, rng: np.random.Generator, batch_size: int
+    ) -> "Oracle":
+        """`count` inputs at random lengths and offsets, in batches of like length: little work on padding."""
+        inputs = task.pool(count, rng)
+        batches: list[Batch] = []
+        for rows in inputs.sizes.argsort(stable=True).split(batch_size):
+            part = inputs.rows(rows)
+            counts = part.counted.sum(1)
+            width = int(counts.max())
+            # Positions that count come first; the rest of a row repeats some position and is not valid.
+            where = part.counted.float().argsort(dim=1, descending=True, stable=True)[:, :width]
+            valid = torch.arange(width) < counts[:, None]
+            logits = transformer(part.ids, part.positions)
+            batches.append(
+                Batch(part, where, valid, logits.gather(1, where[..., None].expand(-1, -1, logits.shape[-1])))
+            )
+        return cls(task.output, tuple(batches))
+
+    def __len__(self) -> int:
+        return sum(len(batch.inputs) for batch in self.batches)
+
+    def loss(self, batch: Batch, logits: Float[Tensor, "batch counted n_vocab"]) -> Float[Tensor, " batch"]:
+        """For each input, the divergence from the model's answers, averaged over the positions that count."""
+        if self.output == "softmax":
+            model = batch.logits.log_softmax(-1)
+            each = (model.exp() * (model - logits.log_softmax(-1))).sum(-1)
+        else:
+            share = batch.logits.sigmoid()
+            least = F.binary_cross_entropy_with_logits(batch.logits, share, reduction="none")
+            each = (F.binary_cross_entropy_with_logits(logits, share, reduction="none") - least).sum(-1)
+        return (each * batch.valid).sum(-1) / batch.valid.sum(-1)
+
+    def agreeing(self, batch: Batch, logits: Float[Tensor, "batch counted n_vocab"]) -> Bool[Tensor, " batch"]:
+        if self.output == "softmax":
+            same = logits.argmax(-1) == batch.logits.argmax(-1)
+        else:
+            same = ((logits > 0) == (batch.logits > 0)).all(-1)
+        return (same | ~batch.valid).all(-1)
+
+    @torch.no_grad()
+    def match(self, answering: Answering) -> Share:
+        """The share of the pool on which `answering` agrees with the model."""
+        hits = sum(int(self.agreeing(batch, answering(batch)).sum()) for batch in self.batches)
+        return Share(hits, len(self))
+
+    @torch.no_grad()
+    def mean_loss(self, answering: Answering) -> float:
+        total = sum(float(self.loss(batch, answering(batch)).sum()) for batch in self.batches)
+        return total / len(self)
+
+    def part(self, every: int) -> "Oracle":
+        """Every so-many-th batch: all lengths, fewer inputs."""
+        return Oracle(self.output, self.batches[every // 2 :: every])

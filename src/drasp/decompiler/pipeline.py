@@ -1,0 +1,177 @@
+"""The decompiler in one function: cut components, edges and lines as long as the answers stay the model's."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from drasp.decompiler.components import Edge, Graph, Sender
+from drasp.decompiler.elimination import Move, eliminate
+from drasp.decompiler.lines import answering, line_moves, operand_means
+from drasp.decompiler.oracle import Batch, Oracle
+from drasp.decompiler.result import Decompiled, PassRecord, Point
+from drasp.decompiler.search import Search
+from drasp.language.syntax import Output, Program
+from drasp.measure import share
+from drasp.tasks import Task
+from drasp.transformer import Transformer
+from drasp.wiring import Receiver
+
+# The agreement that the search keeps to: first what costs hardly anything goes, then what costs a little.
+TARGETS = (0.98, 0.95)
+FRESH_INPUTS = 2000
+
+
+def _silent(_record: PassRecord) -> None:
+    pass
+
+
+def decompile(
+    transformer: Transformer,
+    task: Task,
+    seed: int = 0,
+    min_match: float = 0.9,
+    max_lines: int = 40,
+    report: Callable[[PassRecord], None] = _silent,
+) -> Decompiled:
+    """The shortest program found that answers like the model on `min_match` of the inputs."""
+    search = Search(transformer, task, np.random.default_rng(seed), report)
+    graph = search.components.whole()
+    for target in TARGETS:
+        for name, moves in (
+            ("cut components", _component_moves(search)),
+            ("cut edges", _edge_moves(search)),
+            ("make norms constant", _norm_moves(search)),
+        ):
+            graph = _eliminate_from_graph(search, graph, name, moves, target)
+        program = search.write(graph)
+        if program is not None:
+            _eliminate_lines(search, program, target)
+    return _result(search, graph, seed, min_match, max_lines)
+
+
+def _eliminate_from_graph(
+    search: Search, graph: Graph, name: str, moves: Sequence[Move[Graph]], target: float
+) -> Graph:
+    return eliminate(graph, lambda _: moves, search.graph_judge(), target, search.accept_graph(name))
+
+
+def _eliminate_lines(search: Search, program: Program, target: float) -> Program:
+    means = operand_means(program, search.probe)
+    accepted = search.accept_program("cut lines")
+    return eliminate(program, lambda now: line_moves(now, means), search.program_judge(), target, accepted)
+
+
+# ---------------------------------------------------------------------------------------- moves
+
+
+def _cutting(search: Search, name: str, edges: Sequence[Edge]) -> Move[Graph]:
+    def apply(graph: Graph) -> Graph | None:
+        there = [edge for edge in edges if edge in graph.kept]
+        return graph.cut(there, search.means) if there else None
+
+    return Move(name, apply)
+
+
+def _component_moves(search: Search) -> list[Move[Graph]]:
+    """Components that nobody need hear, heads that may attend to everything alike, MLPs that may be left out."""
+    anatomy = search.components.anatomy
+    moves = [_cutting(search, str(s), [edge for edge in anatomy.edges if edge[0] == s]) for s in anatomy.senders]
+    for head in (sender for sender in anatomy.senders if sender.kind == "head"):
+        sides = [Receiver(head.layer, kind, head.head) for kind in "qk"]
+        pattern = [edge for edge in anatomy.edges if edge[1] in sides]
+        moves.append(_cutting(search, f"attention of {head}", pattern))
+    return moves + [_bypassing(search, sender) for sender in anatomy.senders if sender.kind == "mlp"]
+
+
+def _bypassing(search: Search, mlp: Sender) -> Move[Graph]:
+    def apply(graph: Graph) -> Graph | None:
+        return graph.bypass(mlp, search.means) if graph.is_used(mlp) else None
+
+    return Move(f"bypass of {mlp}", apply)
+
+
+def _edge_moves(search: Search) -> list[Move[Graph]]:
+    return [_cutting(search, f"{s} to {r}", [(s, r)]) for s, r in search.components.anatomy.edges]
+
+
+def _norm_moves(search: Search) -> list[Move[Graph]]:
+    """A receiver's norm replaced by its mean, wherever the norm costs a line."""
+
+    def fixing(receiver: Receiver) -> Move[Graph]:
+        def apply(graph: Graph) -> Graph | None:
+            if receiver not in norm_lines(graph):
+                return None
+            constant = search.components.mean_norm(graph, receiver, search.probe)
+            return replace(graph, norms={**graph.norms, receiver: constant})
+
+        return Move(f"norm at {receiver}", apply)
+
+    return [fixing(receiver) for receiver in search.components.anatomy.receivers]
+
+
+def norm_lines(graph: Graph) -> list[Receiver]:
+    """Receivers with a norm in a line of its own: not MLPs, nor what reads one one-hot variable, which is a table."""
+    return [
+        receiver
+        for receiver in graph.live_receivers()
+        if receiver.kind != "mlp"
+        and receiver not in graph.norms
+        and [sender.kind for sender in graph.senders_to(receiver)] not in ([], ["token"], ["pos"])
+    ]
+
+
+# --------------------------------------------------------------------------------------- result
+
+
+def _result(search: Search, graph: Graph, seed: int, min_match: float, max_lines: int) -> Decompiled:
+    """Agreement on fresh inputs for the best program of each length, as far as longer ones agree more."""
+    fresh = Oracle.draw(search.transformer, search.task, FRESH_INPUTS, search.rng, batch_size=100)
+    best: dict[int, tuple[float, Program]] = {}
+    for match, program in search.found:
+        if program.lines not in best or match > best[program.lines][0]:
+            best[program.lines] = (match, program)
+    points: list[Point] = []
+    reached = 0.0
+    for _, (match, program) in sorted(best.items()):
+        if match > reached:
+            reached = match
+            points.append(Point(program, fresh.match(answering(program))))
+    pick = choose(points, min_match, max_lines)
+    run = answering(pick.program)
+    with torch.no_grad():
+        right = torch.cat([_right(batch, run(batch), search.task.output) for batch in fresh.batches])
+    return Decompiled(
+        task=search.task.name,
+        seed=seed,
+        frontier=tuple(points),
+        pick=pick,
+        task_accuracy=share(right),
+        passes=tuple(search.passes),
+        norms_constant=len(graph.norms),
+        norms_kept=tuple(str(receiver) for receiver in norm_lines(graph)),
+        seconds=time.perf_counter() - search.start,
+        min_match=min_match,
+        max_lines=max_lines,
+    )
+
+
+def choose(points: Sequence[Point], min_match: float, max_lines: int) -> Point:
+    """The shortest that agrees well enough; where there is none, the truest of those that are short enough."""
+    good = [point for point in points if point.match.value >= min_match and point.lines <= max_lines]
+    if good:
+        return min(good, key=lambda point: point.lines)
+    return max(points, key=lambda point: (point.lines <= max_lines, point.match.value))
+
+
+def _right(batch: Batch, logits: Tensor, output: Output) -> Tensor:
+    targets = batch.inputs.targets
+    if output == "softmax":
+        same = logits.argmax(-1) == targets.gather(1, batch.where)
+    else:
+        wide = batch.where[..., None].expand(-1, -1, targets.shape[-1])
+        same = ((logits > 0) == targets.gather(1, wide)).all(-1)
+    return (same | ~batch.valid).all(-1)

@@ -1,0 +1,114 @@
+"""What the passes share: pools of inputs with the model's answers, and how graphs and programs are judged on them."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from drasp.decompiler.components import Components, Graph
+from drasp.decompiler.elimination import Judge, minimise
+from drasp.decompiler.lines import answering, constants_of
+from drasp.decompiler.oracle import Oracle
+from drasp.decompiler.result import PassRecord
+from drasp.decompiler.tidy import fold_constants, renumbered
+from drasp.language.syntax import Program
+from drasp.tasks import Task
+from drasp.transformer import Transformer
+from drasp.wiring import write_program
+
+_SETTLING_STEPS = 10
+_MOST_LINES = 400  # a graph whose program is longer is pruned further before it is written
+_MOST_EDGES = 40
+
+
+class Search:
+    """One decompilation in progress."""
+
+    def __init__(
+        self, transformer: Transformer, task: Task, rng: np.random.Generator, report: Callable[[PassRecord], None]
+    ) -> None:
+        self.transformer, self.task, self.rng, self.report = transformer, task, rng, report
+        self.start = time.perf_counter()
+        self.passes: list[PassRecord] = []
+        self.found: list[tuple[float, Program]] = []
+        fit = Oracle.draw(transformer, task, 480, rng, batch_size=24)
+        self.check = Oracle.draw(transformer, task, 480, rng, batch_size=60)
+        # Ranking moves and settling constants take fewer inputs than deciding whether the result still agrees.
+        self.probe, self.tune = fit.part(5), fit.part(4)
+        self.components = Components(transformer)
+        self.means = self.components.means(self.check)
+
+    def graph_judge(self) -> Judge[Graph]:
+        logits = self.components.logits
+
+        def settle(graph: Graph) -> Graph:
+            live = graph.live_receivers()
+
+            def tuned(values: Sequence[Tensor]) -> Graph:
+                return replace(graph, constants={**graph.constants, **dict(zip(live, values, strict=True))})
+
+            def loss(values: Sequence[Tensor]) -> Tensor:
+                new = tuned(values)
+                return torch.cat([self.tune.loss(b, logits(new, b)) for b in self.tune.batches]).mean()
+
+            return tuned(minimise(loss, [graph.constants[r] for r in live], _SETTLING_STEPS))
+
+        return Judge(
+            loss=lambda graph: self.probe.mean_loss(lambda batch: logits(graph, batch)),
+            match=lambda graph: self.check.match(lambda batch: logits(graph, batch)).value,
+            settle=settle,
+        )
+
+    def program_judge(self) -> Judge[Program]:
+        def settle(program: Program) -> Program:
+            names = constants_of(program)
+
+            def tuned(values: Sequence[Tensor]) -> Program:
+                return replace(program, tensors={**program.tensors, **dict(zip(names, values, strict=True))})
+
+            def loss(values: Sequence[Tensor]) -> Tensor:
+                run = answering(tuned(values))
+                return torch.cat([self.tune.loss(b, run(b)) for b in self.tune.batches]).mean()
+
+            start = [program.tensors[name] for name in names]
+            return tuned(minimise(loss, start, _SETTLING_STEPS)) if names else program
+
+        return Judge(
+            loss=lambda program: self.probe.mean_loss(answering(program)),
+            match=lambda program: self.check.match(answering(program)).value,
+            settle=settle,
+        )
+
+    def write(self, graph: Graph) -> Program | None:
+        """The graph's program, unless it is still too long to be worth writing."""
+        if len(graph.kept) > _MOST_EDGES:
+            return None
+        program = write_program(self.transformer, graph.wiring(), self.task.vocabulary, self.task.output)
+        return program if program.lines <= _MOST_LINES else None
+
+    def accept_graph(self, name: str) -> Callable[[Graph, float], None]:
+        def accepted(graph: Graph, match: float) -> None:
+            self._note(name, len(graph.kept), match)
+            program = self.write(graph)
+            if program is not None:
+                self._keep(program, match)
+
+        return accepted
+
+    def accept_program(self, name: str) -> Callable[[Program, float], None]:
+        def accepted(program: Program, match: float) -> None:
+            self._note(name, program.lines, match)
+            self._keep(program, match)
+
+        return accepted
+
+    def _note(self, name: str, left: int, match: float) -> None:
+        record = PassRecord(name, round(time.perf_counter() - self.start, 2), left, match)
+        self.passes.append(record)
+        self.report(record)
+
+    def _keep(self, program: Program, match: float) -> None:
+        self.found.append((match, renumbered(fold_constants(program))))

@@ -1,0 +1,89 @@
+"""How often a program answers as a model does, length by length, and where they first differ."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from drasp.language import Interpreter, Program
+from drasp.measure import Share, agreeing, predictions
+from drasp.tasks import Inputs, Task
+from drasp.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """The first position of an input at which the answers differ, and how sure each side was of its own."""
+
+    tokens: tuple[str, ...]
+    offset: int
+    position: int
+    model: str
+    program: str
+    model_margin: float
+    program_margin: float
+
+
+@dataclass(frozen=True)
+class Verification:
+    bins: tuple[tuple[str, Share], ...]
+    overall: Share
+    disagreements: tuple[Disagreement, ...]
+
+
+@torch.no_grad()
+def verify(
+    program: Program, transformer: Transformer, task: Task, samples: int = 2000, seed: int = 1, show: int = 3
+) -> Verification:
+    """Agreement on fresh inputs at random lengths and offsets, `samples` of them in all."""
+    inputs = task.pool(samples, np.random.default_rng(seed))
+    interpreter = Interpreter(program)
+    same = torch.zeros(len(inputs), dtype=torch.bool)
+    differing: list[Disagreement] = []
+    for rows, batch in inputs.batches():
+        theirs, ours = transformer(batch.ids, batch.positions), interpreter(batch.ids, batch.positions)
+        said, answered = predictions(theirs, task.output), predictions(ours, task.output)
+        same[rows] = agreeing(said, answered, batch.counted)
+        for row in (~same[rows]).nonzero()[:, 0].tolist()[: show - len(differing)]:
+            differing.append(_disagreement(batch, row, theirs[row], ours[row], task))
+    bins = tuple(
+        (f"{low}-{high}", _share(same[(inputs.lengths >= low) & (inputs.lengths <= high)])) for low, high in task.bins
+    )
+    return Verification(bins, _share(same), tuple(differing))
+
+
+def _share(same: Tensor) -> Share:
+    return Share(int(same.sum()), len(same))
+
+
+def _disagreement(batch: Inputs, row: int, theirs: Tensor, ours: Tensor, task: Task) -> Disagreement:
+    names = task.vocabulary.tokens
+    said, answered = predictions(theirs[None], task.output)[0], predictions(ours[None], task.output)[0]
+    differs = said != answered
+    if differs.ndim == 2:
+        differs = differs.any(-1)
+    position = int((differs & batch.counted[row]).nonzero()[0])
+
+    def text(answer: Tensor) -> str:
+        if answer.ndim == 0:
+            return names[int(answer)]
+        return "{" + " ".join(name for name, yes in zip(names, answer.tolist(), strict=True) if yes) + "}"
+
+    def margin(logits: Tensor) -> float:
+        """By how much the answer was preferred to the other side's."""
+        if task.output == "softmax":
+            mine, other = (said, answered) if logits is theirs else (answered, said)
+            return float(logits[position, mine[position]] - logits[position, other[position]])
+        return float(logits[position][said[position] != answered[position]].abs().max())
+
+    tokens = tuple(names[i] for i in batch.ids[row, : int(batch.sizes[row])].tolist())
+    return Disagreement(
+        tokens,
+        int(batch.offsets[row]),
+        position,
+        text(said[position]),
+        text(answered[position]),
+        margin(theirs),
+        margin(ours),
+    )

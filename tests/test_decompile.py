@@ -1,0 +1,173 @@
+"""The decompiler as a whole, and the commands that a user types."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from command import drasp, fails
+from drasp.decompiler.pipeline import choose, decompile
+from drasp.decompiler.result import Point
+from drasp.decompiler.verify import verify
+from drasp.language import load_program
+from drasp.language.syntax import Program
+from drasp.measure import Share
+from drasp.model_files import load_model
+from drasp.tasks import load_task
+from drasp.translation import translate
+from drasp.zoo import resolve_model
+from published import FOLDER, needs_published_models
+from random_models import random_gpt2
+
+TASK = load_task("bin_majority")
+
+
+@pytest.fixture(scope="module")
+def majority():
+    return load_model(resolve_model("bin_majority"))
+
+
+@pytest.fixture(scope="module")
+def result(majority):
+    return decompile(majority, TASK)
+
+
+@pytest.fixture(scope="module")
+def folder(result, tmp_path_factory):
+    out = tmp_path_factory.mktemp("result") / "majority"
+    result.save(out, "bin_majority")
+    return out
+
+
+def test_majority_is_a_histogram_and_a_projection(result):
+    assert result.verdict == "decompiled"
+    assert result.pick.match.value >= 0.98
+    assert result.pick.match.total == 2000
+    kinds = [type(statement).__name__ for statement in result.program.statements]
+    assert kinds == ["Aggregate", "Project", "Prediction"]
+    [histogram] = [s for s in result.program.statements if s.name == "a1"]
+    assert (histogram.selectors, histogram.value.variable) == ((), "token")
+
+
+def test_the_same_seed_gives_the_same_result(majority, result):
+    again = decompile(majority, TASK)
+    assert again.program == result.program
+    assert all(torch.equal(again.program.tensors[k], v) for k, v in result.program.tensors.items())
+    assert again.pick.match == result.pick.match
+
+
+def test_a_language_by_its_last_token():
+    transformer = load_model(resolve_model("abcde"))
+    found = decompile(transformer, load_task("abcde"))
+    assert [type(s).__name__ for s in found.program.statements] == ["Project", "Prediction"]
+    assert found.pick.match.value >= 0.99
+
+
+@needs_published_models
+def test_a_published_model_whose_layer_norm_is_not_linear():
+    task = load_task("D3")
+    found = decompile(load_model(FOLDER / "D3-1l1h16d4lr00drop"), task)
+    assert found.pick.match.value >= 0.95
+    assert found.pick.lines <= 15
+    assert found.norms_kept == ("out",)
+
+
+def test_the_pick_is_the_shortest_that_agrees_well_enough(result):
+    def point(lines: int, hits: int) -> Point:
+        program = replace(result.program, statements=result.program.statements[:1] * lines)
+        return Point(program, Share(hits, 100))
+
+    points = [point(2, 50), point(3, 91), point(7, 99), point(50, 100)]
+    assert choose(points, 0.9, 40) is points[1]
+    assert choose(points, 0.95, 40) is points[2]
+    assert choose(points, 0.995, 40) is points[2], "none is good enough: the truest of the short ones"
+    assert choose(points, 0.9, 1) is points[3]
+
+
+def test_why_a_model_was_not_decompiled_is_said(result):
+    strict = replace(result, min_match=1.1, norms_kept=("out", "q0.1"))
+    assert strict.verdict == "not_decompilable"
+    best, norms = strict.reasons
+    assert best.startswith("the best program of at most 40 lines agrees on")
+    assert norms == "layer norms that could not be made constant: out, q0.1"
+    assert result.reasons == []
+
+
+def test_the_files_hold_the_result(result, folder):
+    record = json.loads((folder / "result.json").read_text())
+    assert load_program(folder) == result.program
+    assert record["schema_version"] == 1
+    assert (record["model"], record["task"], record["verdict"]) == ("bin_majority", "bin_majority", "decompiled")
+    assert (record["lines"], record["samples"]) == (3, 2000)
+    assert record["match_interval"][0] <= record["match_accuracy"] <= record["match_interval"][1]
+    assert record["primitives"]["project"] == {"named": 0, "total": 1}
+    assert [point["lines"] for point in record["frontier"]] == [point.lines for point in result.frontier]
+    assert record["passes"]
+
+
+def test_another_program_can_be_picked_without_running_again(result, folder, tmp_path):
+    other = tmp_path / "other"
+    longer = Point(translate(load_model(resolve_model("bin_majority")), TASK.vocabulary), Share(2000, 2000))
+    replace(result, frontier=(result.pick, longer)).save(other, "bin_majority")
+    assert load_program(other).lines == 3
+    assert drasp("decompile", "bin_majority", "--out", other, "--pick", "19").code == 0
+    assert load_program(other).lines == json.loads((other / "result.json").read_text())["lines"] == 19
+    assert "no program of that many lines; there are 3, 19" in fails("decompile", "x", "--out", other, "--pick", "5")
+    assert "no result to pick from" in fails("decompile", "x", "--out", tmp_path, "--pick", "5")
+
+
+def test_decompile_command(tmp_path):
+    finished = drasp("decompile", "abcde", "--out", tmp_path / "out")
+    assert finished.code == 0, finished.err
+    assert finished.out.splitlines()[0] == "1. logits1 = project(inp=token, op=R1)"
+    assert "decompiled: 2 lines" in finished.out
+    assert "cut components" in finished.err
+    printed = drasp("decompile", "abcde", "--out", tmp_path / "out", "--json")
+    assert json.loads(printed.out)["lines"] == 2
+    assert printed.err == ""
+
+
+def test_bad_input_ends_in_one_line(tmp_path):
+    random_gpt2(0, layers=1, heads=1).float().save_pretrained(tmp_path / "model")
+    out = tmp_path / "out"
+    assert "name the task with --task" in fails("decompile", tmp_path / "model", "--out", out)
+    assert "has 6 tokens, but" in fails("decompile", tmp_path / "model", "--task", "bin_majority", "--out", out)
+    assert "holds other files" in fails("decompile", "abcde", "--out", tmp_path)
+    (tmp_path / "result.json").write_text("[]")
+    assert "not a result of `drasp decompile`" in fails("decompile", "abcde", "--out", tmp_path, "--pick", "3")
+    assert not out.exists()
+
+
+def test_a_model_that_fails_on_its_task_is_decompiled_with_a_warning(tmp_path):
+    finished = drasp("decompile", "tomita2", "--task", "tomita1", "--out", tmp_path / "out")
+    assert finished.code == 0, finished.err
+    assert "warning: the model is right on only" in finished.err
+
+
+def negated(program: Program) -> Program:
+    return replace(program, tensors={name: -tensor for name, tensor in program.tensors.items()})
+
+
+def test_verify_finds_the_inputs_that_differ(majority, result):
+    same = verify(translate(majority, TASK.vocabulary), majority, TASK, samples=300)
+    assert same.overall == Share(300, 300)
+    assert same.disagreements == ()
+    found = verify(negated(result.program), majority, TASK, samples=300)
+    assert found.overall.value < 0.1
+    assert sum(share.total for _, share in found.bins) == 300
+    first = found.disagreements[0]
+    assert first.tokens[first.position] == "SEP"
+    assert first.model in ("0", "1")
+    assert first.program != first.model
+    assert first.model_margin > 0
+    assert first.program_margin > 0
+
+
+def test_verify_command(folder):
+    finished = drasp("verify", folder, "bin_majority", "--samples", "200")
+    assert finished.code == 0, finished.err
+    assert [line.split(":")[0].strip() for line in finished.out.splitlines()[:4]] == [
+        *("1-50", "51-100", "101-150", "all lengths")
+    ]
+    assert "its tokens are not those of task abcde" in fails("verify", folder, "abcde")

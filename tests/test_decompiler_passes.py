@@ -1,0 +1,258 @@
+"""Each part of the decompiler alone, on small models where the answer is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drasp.decompiler.components import Components, Graph, Sender
+from drasp.decompiler.elimination import Judge, Move, eliminate, minimise
+from drasp.decompiler.lines import answering, constants_of, line_moves, operand_means
+from drasp.decompiler.oracle import Oracle
+from drasp.decompiler.pipeline import norm_lines
+from drasp.decompiler.tidy import fold_constants, renumbered, without_unused
+from drasp.language import Program, check, parse
+from drasp.language.syntax import Project
+from drasp.measure import predict
+from drasp.tasks import load_task
+from drasp.transformer import Shape, Transformer, assemble, initial_weights
+from drasp.wiring import Receiver, write_program
+
+TASK = load_task("bin_majority_interleave")
+LANGUAGE = load_task("D2")
+HEAD, MLP, OUT = Sender("head", 0, 0), Sender("mlp", 0), Receiver(1, "out")
+
+
+def random_transformer(seed: int, layers: int, heads: int, task=TASK) -> Transformer:
+    shape = Shape(len(task.vocabulary), task.n_positions, 4 * heads, layers, heads, 8)
+    generator = torch.Generator().manual_seed(seed)
+    weights = {
+        name: tensor + 0.4 * torch.randn(tensor.shape, generator=generator)
+        for name, tensor in initial_weights(shape, seed).items()
+    }
+    return assemble(shape, weights)
+
+
+def oracle(transformer: Transformer, task=TASK, count: int = 24) -> Oracle:
+    return Oracle.draw(transformer, task, count, np.random.default_rng(0), batch_size=8)
+
+
+def random_graph(components: Components, means, seed: int) -> Graph:
+    rng = np.random.default_rng(seed)
+    graph = components.whole()
+    graph = graph.cut([edge for edge in graph.anatomy.edges if rng.random() < 0.4], means)
+    norms = {receiver: 1.7 for receiver in graph.live_receivers() if rng.random() < 0.3}
+    return replace(graph, norms=norms)
+
+
+def difference(run, other, pool: Oracle) -> float:
+    with torch.no_grad():
+        return max(float(((run(b) - other(b)).abs() * b.valid[..., None]).max()) for b in pool.batches)
+
+
+models = st.tuples(st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 2))
+
+
+@settings(max_examples=25)
+@given(models, st.sampled_from([TASK, LANGUAGE]))
+def test_the_whole_graph_has_the_models_logits(model, task):
+    transformer = random_transformer(*model, task)
+    pool = oracle(transformer, task)
+    components = Components(transformer)
+    assert difference(lambda b: components.logits(components.whole(), b), lambda b: b.logits, pool) <= 1e-4
+
+
+@settings(max_examples=40)
+@given(models, st.integers(0, 2**32))
+def test_a_graph_and_its_program_have_the_same_logits(model, seed):
+    """Written, folded and renumbered; with edges cut and some norms constant."""
+    transformer = random_transformer(*model)
+    components = Components(transformer)
+    pool = oracle(transformer)
+    graph = random_graph(components, components.means(pool), seed)
+    program = write_program(transformer, graph.wiring(), TASK.vocabulary, TASK.output)
+    neat = renumbered(fold_constants(program))
+    assert check(neat) == []
+    assert neat.lines <= program.lines
+    logits = lambda batch: components.logits(graph, batch)  # noqa: E731
+    scale = max(1.0, max(float(logits(b).abs().max()) for b in pool.batches))
+    assert difference(logits, answering(program), pool) <= 1e-4 * scale
+    assert difference(logits, answering(neat), pool) <= 1e-4 * scale
+
+
+def test_the_oracle_counts_agreement_as_the_measures_do():
+    transformer, other = random_transformer(1, 1, 1), random_transformer(2, 1, 1)
+    pool = oracle(transformer, count=40)
+    components = Components(other)
+    expected = 0
+    for batch in pool.batches:
+        said, answered = (predict(model, batch.inputs, "softmax") for model in (transformer, other))
+        expected += int(((said == answered) | ~batch.inputs.counted).all(-1).sum())
+    assert pool.match(lambda b: components.logits(components.whole(), b)).hits == expected
+    assert pool.match(lambda b: b.logits).value == 1
+    assert pool.mean_loss(lambda b: b.logits) == pytest.approx(0, abs=1e-6)
+
+
+def cutting(components: Components, means) -> list[Move[Graph]]:
+    def move(edge) -> Move[Graph]:
+        return Move(str(edge), lambda g: g.cut([edge], means) if edge in g.kept else None)
+
+    return [move(edge) for edge in components.anatomy.edges]
+
+
+def judge(components: Components, pool: Oracle) -> Judge[Graph]:
+    return Judge(
+        loss=lambda graph: pool.mean_loss(lambda b: components.logits(graph, b)),
+        match=lambda graph: pool.match(lambda b: components.logits(graph, b)).value,
+        settle=lambda graph: graph,
+    )
+
+
+def only_token_to_output() -> Transformer:
+    """A model whose logits depend on the token alone: head and MLP send nothing, positions are all the same."""
+    shape = Shape(len(TASK.vocabulary), TASK.n_positions, 8, 1, 1, 8)
+    weights = {k: v * 20 if "wte" in k else v for k, v in initial_weights(shape, 0).items()}
+    for name in ("h.0.attn.c_proj.weight", "h.0.mlp.c_proj.weight", "wpe.weight"):
+        weights[f"transformer.{name}"] = torch.zeros_like(weights[f"transformer.{name}"])
+    return assemble(shape, weights)
+
+
+def test_elimination_finds_what_changes_nothing_and_keeps_what_is_needed():
+    transformer = only_token_to_output()
+    components, pool = Components(transformer), oracle(transformer)
+    accepted: list[float] = []
+    graph = eliminate(
+        components.whole(),
+        lambda _: cutting(components, components.means(pool)),
+        judge(components, pool),
+        1.0,
+        lambda _, match: accepted.append(match),
+    )
+    assert graph.kept == {(Sender("token"), OUT)}
+    assert accepted
+    assert set(accepted) == {1.0}
+
+
+def test_what_has_no_reader_or_no_input_goes_with_the_cut():
+    components = Components(random_transformer(0, 1, 1))
+    means = components.means(oracle(components.transformer))
+    graph = components.whole().cut([(HEAD, OUT), (HEAD, Receiver(0, "mlp"))], means)
+    assert not any(receiver.kind in "qkv" for _, receiver in graph.kept)
+    graph = components.whole().cut([(sender, Receiver(0, "v")) for sender in components.anatomy.senders[:2]], means)
+    assert not graph.is_used(HEAD)
+
+
+def test_a_cut_edge_leaves_its_mean_behind():
+    components = Components(random_transformer(0, 1, 1))
+    means = components.means(oracle(components.transformer))
+    whole = components.whole()
+    graph = whole.cut([(MLP, OUT)], means)
+    torch.testing.assert_close(graph.constants[OUT], whole.constants[OUT] + means[MLP])
+
+
+def test_a_bypass_reads_what_the_mlp_read():
+    components = Components(random_transformer(0, 1, 1))
+    means = components.means(oracle(components.transformer))
+    graph = components.whole().cut([(HEAD, OUT)], means)
+    around = graph.bypass(MLP, means)
+    assert (HEAD, OUT) in around.kept
+    assert not around.is_used(MLP)
+    torch.testing.assert_close(around.constants[OUT], components.whole().constants[OUT] + means[MLP])
+
+
+def test_norms_that_cost_no_line_are_left_exact():
+    components = Components(random_transformer(0, 1, 1))
+    means = components.means(oracle(components.transformer))
+    graph = components.whole()
+    assert {receiver.kind for receiver in norm_lines(graph)} == {"q", "k", "v", "out"}
+    graph = graph.cut([(Sender("pos"), receiver) for receiver in graph.anatomy.receivers], means)
+    assert [receiver.kind for receiver in norm_lines(graph)] == ["out"]
+
+
+def test_minimise_finds_the_minimum_and_never_gets_worse():
+    target = torch.tensor([3.0, -2.0])
+    [found] = minimise(lambda values: (values[0] - target).square().sum(), [torch.zeros(2)], steps=10)
+    torch.testing.assert_close(found, target, atol=1e-4, rtol=0)
+    start = torch.tensor([1.0])
+    [kept] = minimise(lambda values: values[0].sum() * float("nan"), [start], steps=5)
+    assert kept.tolist() == [1.0]
+
+
+# ------------------------------------------------------------------------------------- programs
+
+
+PROGRAM = """vocab = [0, 1, BOS, SEP, EOS, PAD]
+special = [BOS, SEP, EOS, PAD]
+positions = 156
+s1 = select(q=token, k=token, op=A)
+s2 = select(q=pos, k=token, op=Z)
+s3 = select(k=token, op=b)
+a1 = aggregate(s=s1+s2+s3, v=token)
+m1 = element_wise_op(a1, pos, func=mlp(F, relu))
+logits1 = project(inp=m1, op=R)
+logits2 = project(inp=pos, op=P)
+logits3 = project(op=c)
+prediction = softmax(logits1+logits2+logits3)"""
+
+
+def small_program() -> Program:
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"A": (6, 6), "b": (1, 6), "F.0": (6, 4), "F.hidden": (4, 5), "F.hidden_bias": (5,)}
+    shapes |= {"F.out": (5, 3), "F.out_bias": (3,), "R": (3, 6), "c": (1, 6)}
+    tensors = {name: torch.randn(*shape, generator=generator) for name, shape in shapes.items()}
+    # The query by position, the MLP's input by position and the project of positions say nothing.
+    tensors |= {"Z": torch.zeros(156, 6), "F.1": torch.zeros(156, 4), "P": torch.ones(156, 6)}
+    return parse(PROGRAM, tensors)
+
+
+def test_lines_that_say_nothing_go_without_a_trace():
+    program, pool = small_program(), oracle(random_transformer(0, 1, 1))
+    means = operand_means(program, pool)
+    moves = {move.name: move for move in line_moves(program, means)}
+    idle = {("select", "s2"), ("project", "logits2")} | {name for name in moves if name[:2] == ("input", "m1")}
+    idle = {name for name in idle if name[0] != "input" or name[2].variable == "pos"}
+    assert len(idle) == 3
+    for name, move in moves.items():
+        changed = move.apply(program)
+        assert check(changed) == []
+        same = difference(answering(program), answering(changed), pool) < 1e-4
+        assert same == (name in idle), name
+
+
+def test_a_moves_second_use_finds_nothing():
+    program = small_program()
+    for move in line_moves(program, operand_means(program, oracle(random_transformer(0, 1, 1)))):
+        assert move.apply(move.apply(program)) is None
+
+
+def test_folding_is_exact_and_saves_lines():
+    program, pool = small_program(), oracle(random_transformer(0, 1, 1))
+    folded = fold_constants(program)
+    # The key-only select goes into the one of token and token, the bias into the project of positions.
+    assert folded.lines == program.lines - 2
+    assert difference(answering(program), answering(folded), pool) < 1e-4
+
+
+def test_an_mlp_that_is_only_projected_takes_the_bias_along():
+    program, pool = small_program(), oracle(random_transformer(0, 1, 1))
+    means = operand_means(program, pool)
+    [drop] = [move for move in line_moves(program, means) if move.name == ("project", "logits2")]
+    program = drop.apply(program)
+    folded = fold_constants(program)
+    assert [s.name for s in folded.statements if isinstance(s, Project)] == ["logits1"]
+    assert difference(answering(program), answering(folded), pool) < 1e-4
+
+
+def test_what_is_not_used_goes():
+    program = small_program()
+    text = PROGRAM.replace("logits1+logits2+logits3", "logits2")
+    short = without_unused(parse(text, program.tensors))
+    assert [s.name for s in short.statements] == ["logits2", "prediction"]
+    assert set(short.tensors) == {"P"}
+
+
+def test_constants_are_what_is_tuned():
+    assert constants_of(small_program()) == ["b", "F.hidden_bias", "F.out_bias", "c"]
