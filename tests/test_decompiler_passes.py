@@ -93,6 +93,10 @@ def test_the_oracle_counts_agreement_as_the_measures_do():
         expected += int(((said == answered) | ~batch.inputs.counted).all(-1).sum())
     assert pool.match(lambda b: components.logits(components.whole(), b)).hits == expected
     assert pool.match(lambda b: b.logits).value == 1
+    assert pool.match_if(lambda b: components.logits(components.whole(), b), expected / 40) == pytest.approx(
+        expected / 40
+    )
+    assert pool.match_if(lambda b: components.logits(components.whole(), b), (expected + 1) / 40) == 0
     assert pool.mean_loss(lambda b: b.logits) == pytest.approx(0, abs=1e-6)
 
 
@@ -106,8 +110,9 @@ def cutting(components: Components, means) -> list[Move[Graph]]:
 def judge(components: Components, pool: Oracle) -> Judge[Graph]:
     return Judge(
         loss=lambda graph: pool.mean_loss(lambda b: components.logits(graph, b)),
-        match=lambda graph: pool.match(lambda b: components.logits(graph, b)).value,
+        match=lambda graph, target: pool.match_if(lambda b: components.logits(graph, b), target),
         settle=lambda graph: graph,
+        hopeless=1.0,
     )
 
 

@@ -25,11 +25,16 @@ class Move(Generic[State]):
 
 @dataclass(frozen=True)
 class Judge(Generic[State]):
-    """How a state is judged and mended; all of it on inputs drawn beforehand."""
+    """How a state is judged and mended; all of it on inputs drawn beforehand.
+
+    `match` gives the share that agrees, or 0 where that is below the target; from a loss of `hopeless` on,
+    settling is not tried.
+    """
 
     loss: Callable[[State], float]
-    match: Callable[[State], float]
+    match: Callable[[State, float], float]
     settle: Callable[[State], State]
+    hopeless: float
 
 
 def eliminate(
@@ -50,10 +55,10 @@ def eliminate(
         count = max(1, len(ranked) // 2)
         while True:
             result = _apply_all(state, ranked[:count])
-            agreement = judge.match(result)
-            if agreement < target:
+            agreement = judge.match(result, target)
+            if agreement < target and judge.loss(result) < judge.hopeless:
                 result = judge.settle(result)
-                agreement = judge.match(result)
+                agreement = judge.match(result, target)
             if agreement >= target:
                 state = result
                 accepted(state, agreement)

@@ -87,10 +87,26 @@ class Oracle:
         return Share(hits, len(self))
 
     @torch.no_grad()
+    def match_if(self, answering: Answering, target: float) -> float:
+        """The share that agrees; 0 as soon as it is clear that the share stays below `target`."""
+        allowed = (1 - target) * len(self) + 1e-9
+        misses = 0
+        for batch in self.batches:
+            misses += int((~self.agreeing(batch, answering(batch))).sum())
+            if misses > allowed:
+                return 0.0
+        return 1 - misses / len(self)
+
+    @property
+    def answers_each(self) -> float:
+        """How many answers an input holds, on average."""
+        return sum(int(batch.valid.sum()) for batch in self.batches) / len(self)
+
+    @torch.no_grad()
     def mean_loss(self, answering: Answering) -> float:
         total = sum(float(self.loss(batch, answering(batch)).sum()) for batch in self.batches)
         return total / len(self)
 
     def part(self, every: int) -> "Oracle":
-        """Every so-many-th batch: all lengths, fewer inputs."""
+        """Every so-many-th batch: all lengths, but fewer inputs."""
         return Oracle(self.output, self.batches[every // 2 :: every])

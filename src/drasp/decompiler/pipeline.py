@@ -13,7 +13,7 @@ from drasp.decompiler.elimination import Move, eliminate
 from drasp.decompiler.lines import answering, line_moves, operand_means
 from drasp.decompiler.oracle import Batch, Oracle
 from drasp.decompiler.result import Decompiled, PassRecord, Point
-from drasp.decompiler.search import Search
+from drasp.decompiler.search import Found, Search
 from drasp.language.syntax import Output, Program
 from drasp.measure import share
 from drasp.tasks import Task
@@ -130,16 +130,17 @@ def norm_lines(graph: Graph) -> list[Receiver]:
 def _result(search: Search, graph: Graph, seed: int, min_match: float, max_lines: int) -> Decompiled:
     """Agreement on fresh inputs for the best program of each length, as far as longer ones agree more."""
     fresh = Oracle.draw(search.transformer, search.task, FRESH_INPUTS, search.rng, batch_size=100)
-    best: dict[int, tuple[float, Program]] = {}
-    for match, program in search.found:
-        if program.lines not in best or match > best[program.lines][0]:
-            best[program.lines] = (match, program)
+    best: dict[int, Found] = {}
+    for found in search.found:
+        if found.lines not in best or found.match > best[found.lines].match:
+            best[found.lines] = found
     points: list[Point] = []
     reached = 0.0
-    for _, (match, program) in sorted(best.items()):
-        if match > reached:
-            reached = match
-            points.append(Point(program, fresh.match(answering(program))))
+    for _, found in sorted(best.items()):
+        if found.match > reached:
+            polished = search.polished(found)
+            reached = polished.match
+            points.append(Point(polished.neat(), fresh.match(answering(polished.program))))
     pick = choose(points, min_match, max_lines)
     run = answering(pick.program)
     with torch.no_grad():

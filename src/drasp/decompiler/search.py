@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -24,6 +24,18 @@ _MOST_LINES = 400  # a graph whose program is longer is pruned further before it
 _MOST_EDGES = 40
 
 
+@dataclass(frozen=True)
+class Found:
+    """A program on the way, its agreement on the pool that decides, and its lines once constants are folded."""
+
+    match: float
+    program: Program
+    lines: int
+
+    def neat(self) -> Program:
+        return renumbered(fold_constants(self.program))
+
+
 class Search:
     """One decompilation in progress."""
 
@@ -33,13 +45,17 @@ class Search:
         self.transformer, self.task, self.rng, self.report = transformer, task, rng, report
         self.start = time.perf_counter()
         self.passes: list[PassRecord] = []
-        self.found: list[tuple[float, Program]] = []
+        self.found: list[Found] = []
         fit = Oracle.draw(transformer, task, 480, rng, batch_size=24)
         self.check = Oracle.draw(transformer, task, 480, rng, batch_size=60)
-        # Ranking moves and settling constants take fewer inputs than deciding whether the result still agrees.
-        self.probe, self.tune = fit.part(5), fit.part(4)
+        # Ranking moves and settling constants take fewer inputs than deciding whether the result still agrees;
+        # fewer still where each input holds many answers.
+        many = fit.answers_each > 20
+        self.probe, self.tune = (fit.part(10), fit.part(7)) if many else (fit.part(5), fit.part(4))
         self.components = Components(transformer)
-        self.means = self.components.means(self.check)
+        self.means = self.components.means(self.probe)
+        nothing = self.components.whole().cut(self.components.anatomy.edges, self.means)
+        self.hopeless = 0.5 * self.probe.mean_loss(lambda batch: self.components.logits(nothing, batch))
 
     def graph_judge(self) -> Judge[Graph]:
         logits = self.components.logits
@@ -58,8 +74,9 @@ class Search:
 
         return Judge(
             loss=lambda graph: self.probe.mean_loss(lambda batch: logits(graph, batch)),
-            match=lambda graph: self.check.match(lambda batch: logits(graph, batch)).value,
+            match=lambda graph, target: self.check.match_if(lambda batch: logits(graph, batch), target),
             settle=settle,
+            hopeless=self.hopeless,
         )
 
     def program_judge(self) -> Judge[Program]:
@@ -78,8 +95,9 @@ class Search:
 
         return Judge(
             loss=lambda program: self.probe.mean_loss(answering(program)),
-            match=lambda program: self.check.match(answering(program)).value,
+            match=lambda program, target: self.check.match_if(answering(program), target),
             settle=settle,
+            hopeless=self.hopeless,
         )
 
     def write(self, graph: Graph) -> Program | None:
@@ -111,4 +129,10 @@ class Search:
         self.report(record)
 
     def _keep(self, program: Program, match: float) -> None:
-        self.found.append((match, renumbered(fold_constants(program))))
+        self.found.append(Found(match, program, fold_constants(program).lines))
+
+    def polished(self, found: "Found") -> "Found":
+        """With its constants settled, where that helps: a program may have been accepted without."""
+        settled = self.program_judge().settle(found.program)
+        match = self.check.match(answering(settled)).value
+        return Found(match, settled, found.lines) if match > found.match else found

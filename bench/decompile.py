@@ -1,0 +1,107 @@
+"""Decompiles every model of a folder and prints a table beside the paper's figures.
+
+    python bench/decompile.py FOLDER [NAME...] [--json FILE]
+
+FOLDER holds GPT-2 folders; a model's task is the one in its task.json, or the part of its name before the first
+dash. NAME picks models whose names begin so. One thread. "Cost" is the decompilation's time over that of one
+training step of the paper's first stage (forward and backward through the whole model for 120 rows: 10 inputs,
+12 masks each), timed in the same run; without the masks themselves, so that the ratio is rather too high.
+"""
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from drasp.decompiler.components import Components
+from drasp.decompiler.oracle import Oracle
+from drasp.decompiler.pipeline import decompile
+from drasp.model_files import load_model
+from drasp.tasks import Task, load_task, task_of_model
+from drasp.transformer import Transformer
+
+# Final match and lines in the paper's appendix, for the models published with it.
+PAPER = {
+    "bin_majority-1l1h16d3lr01drop": (1.00, 3),
+    "majority-1l4h256d3lr01drop": (0.99, 3),
+    "unique_copy-2l1h64d3lr01drop": (0.94, 7),
+    "sort-1l1h256d3lr01drop": (0.90, 5),
+    "bin_majority_interleave-4l1h64d3lr01drop": (0.97, 7),
+    "D4-1l2h256d4lr00drop": (0.99, 4),
+    "aastar-1l2h16d3lr01drop": (1.00, 5),
+    "abcde-1l1h16d3lr00drop": (1.00, 2),
+    "tomita2-1l1h16d3lr00drop": (1.00, 2),
+}
+COLUMNS = ("model", "verdict", "match", "lines", "paper match", "paper lines", "seconds", "cost", "peak MB")
+
+
+def step_seconds(transformer: Transformer, task: Task, rounds: int = 3) -> float:
+    """One training step of the first stage, the best of several."""
+    components = Components(transformer)
+    inputs = Oracle.draw(transformer, task, 10, np.random.default_rng(0), batch_size=10)
+    [batch] = inputs.batches
+    rows = torch.arange(10).repeat_interleave(12)
+    wide = replace(
+        batch,
+        inputs=batch.inputs.rows(rows),
+        where=batch.where[rows],
+        valid=batch.valid[rows],
+        logits=batch.logits[rows],
+    )
+    graph = components.whole()
+    times: list[float] = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        constants = {r: c.clone().requires_grad_() for r, c in graph.constants.items()}
+        logits = components.logits(replace(graph, constants=constants), wide)
+        inputs.loss(wide, logits).mean().backward()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def bench(folder: Path) -> dict[str, object]:
+    transformer = load_model(folder)
+    task = task_of_model(folder) or load_task(folder.name.split("-")[0])
+    step = step_seconds(transformer, task)
+    result = decompile(transformer, task)
+    paper_match, paper_lines = PAPER.get(folder.name, (None, None))
+    return {
+        "model": folder.name,
+        "verdict": result.verdict,
+        "match": str(result.pick.match),
+        "lines": result.pick.lines,
+        "paper match": paper_match,
+        "paper lines": paper_lines,
+        "seconds": round(result.seconds, 1),
+        "cost": round(result.seconds / step),
+        "peak MB": result.record(folder.name)["peak_memory_mb"],
+        "program": str(result.program),
+        "frontier": [(point.lines, point.match.value) for point in result.frontier],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    folders = sorted(path for path in arguments.folder.iterdir() if (path / "config.json").exists())
+    chosen = [f for f in folders if not arguments.names or f.name.startswith(tuple(arguments.names))]
+    rows: list[dict[str, object]] = []
+    print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
+    for folder in chosen:
+        rows.append(bench(folder))
+        cells = ["" if rows[-1][column] is None else str(rows[-1][column]) for column in COLUMNS]
+        print("| " + " | ".join(cells) + " |", flush=True)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
