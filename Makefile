@@ -25,3 +25,4 @@ lint: setup
 
 bench: setup
 	$(BIN)/python bench/interpreter_speed.py
+	$(BIN)/python bench/decompile.py src/drasp/zoo_models

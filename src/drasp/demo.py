@@ -1,49 +1,53 @@
-"""`make demo`: a trained model becomes a program, before the user's eyes."""
+"""`make demo`: a trained model becomes a short program, before the user's eyes."""
 
-import numpy as np
+from pathlib import Path
+
 import torch
 from rich.console import Console
 
 from drasp.cli.tables import print_trace
+from drasp.decompiler.pipeline import decompile
+from drasp.decompiler.result import PassRecord
 from drasp.language import Interpreter
-from drasp.measure import match_accuracy, task_accuracy
 from drasp.model_files import load_model
 from drasp.tasks import load_task
-from drasp.translation import translate, translation_size
+from drasp.translation import translation_size
 from drasp.zoo import resolve_model
 
 MODEL = "bin_majority"
 INPUT = ["BOS", "1", "0", "1", "1", "SEP"]
+OUT = Path("out/demo")
 
 
 def main() -> None:
-    console = Console()
+    torch.set_num_threads(1)
+    console = Console(highlight=False)
     task = load_task(MODEL)
     transformer = load_model(resolve_model(MODEL))
-    console.rule(f"The model: {MODEL}, {len(transformer.layers)} layer, {transformer.d_model} dimensions")
-    console.print(f"Its task: {task.about}\nan example: {task.example()}\n")
+    console.rule(f"A trained transformer: {MODEL}")
+    console.print(f"{len(transformer.layers)} layer, {transformer.n_heads} head, {transformer.d_model} dimensions")
+    console.print(f"its task: {task.about}; an input: {task.example()}")
+    console.print(f"as an exact program, nothing left out: {translation_size(transformer)}\n")
 
-    program = translate(transformer, task.vocabulary, task.output)
-    console.rule(f"The same model as a D-RASP program: {translation_size(transformer)}")
-    console.print(str(program), markup=False, highlight=False)
+    console.rule("Taking away what its answers do not need")
+
+    def report(record: PassRecord) -> None:
+        console.print(f"{record.seconds:5.1f} s  {record.name:20} agreement {record.match:.3f}")
+
+    result = decompile(transformer, task, report=report)
+    result.save(OUT, MODEL)
+
     console.print()
+    console.rule("What is left")
+    console.print(str(result.program), markup=False, soft_wrap=True)
+    console.print(f"\nIt answers as the model does on {result.pick.match} inputs that the search has not seen.\n")
 
     console.rule(f"What it computes on: {' '.join(INPUT)}")
     ids, positions = torch.tensor([task.vocabulary.encode(INPUT)]), torch.arange(len(INPUT))[None]
-    trace = Interpreter(program).trace(ids, positions)
-    print_trace(console, program, INPUT, {name: value[0] for name, value in trace.items()}, all_rows=False)
-
-    console.rule("Does it agree with the model?")
-    inputs = task.pool(500, np.random.default_rng(0))
-    interpreter = Interpreter(program)
     with torch.no_grad():
-        difference = max(
-            float((interpreter(batch.ids, batch.positions) - transformer(batch.ids, batch.positions)).abs().max())
-            for _, batch in inputs.batches()
-        )
-    console.print(f"largest difference of logits: {difference:.1e}")
-    console.print(f"same answers: {match_accuracy(transformer, interpreter, inputs, task.output)} inputs")
-    console.print(f"right answers: {task_accuracy(interpreter, inputs, task.output)} inputs")
+        trace = Interpreter(result.program).trace(ids, positions)
+    print_trace(console, result.program, INPUT, {name: value[0] for name, value in trace.items()}, all_rows=False)
+    console.print(f"\nThe program is in {OUT}; try: .venv/bin/drasp run {OUT} BOS 0 1 0 SEP")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.tasks import Inputs, Output
+from drasp.tasks import Inputs
+from drasp.vocabulary import Output
 
 # Ids and positions to logits: a Transformer, or anything that stands in for one.
 Model = Callable[[Int[Tensor, "n width"], Int[Tensor, "n width"]], Float[Tensor, "n width n_vocab"]]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from drasp.errors import DraspError
 
-# What marks a folder as one that drasp wrote, and may write again.
+# What marks a folder as one that drasp wrote, and may write again; and the version of what is in it.
 MARK = "result.json"
+SCHEMA_VERSION = 1
 
 
 def check_output_folder(folder: Path) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from drasp.errors import DraspError
-from drasp.language.syntax import Output, Program
+from drasp.language.syntax import Program
 from drasp.transformer import Transformer
-from drasp.vocabulary import Vocabulary
+from drasp.vocabulary import Output, Vocabulary
 from drasp.wiring import everything, write_program
 
 MAX_LINES = 20_000

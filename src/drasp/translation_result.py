@@ -6,15 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from drasp.errors import DraspError
 from drasp.language import Interpreter, Program, program_files
-from drasp.model_files import load_model
-from drasp.tasks import load_task, task_of_model
+from drasp.loading import load_model_and_task
+from drasp.output_folder import MARK, SCHEMA_VERSION
 from drasp.transformer import Transformer
 from drasp.translation import Size, translate, translation_size
-from drasp.zoo import resolve_model
 
-SCHEMA_VERSION = 1
 _SAMPLES = 20
 
 
@@ -45,18 +42,12 @@ class Translated:
             "samples": _SAMPLES,
             "seconds": round(self.seconds, 3),
         }
-        return program_files(self.program) | {"result.json": (json.dumps(result, indent=2) + "\n").encode()}
+        return program_files(self.program) | {MARK: (json.dumps(result, indent=2) + "\n").encode()}
 
 
 def translate_folder(model: str, task_name: str | None) -> Translated:
     start = time.perf_counter()
-    folder = resolve_model(model)
-    transformer = load_model(folder)
-    task = load_task(task_name) if task_name else task_of_model(folder)
-    if task and len(task.vocabulary) != transformer.n_vocab:
-        raise DraspError(
-            f"--task {task.name}: has {len(task.vocabulary)} tokens, but the model {model} has {transformer.n_vocab}"
-        )
+    transformer, task = load_model_and_task(model, task_name)
     program = translate(transformer, task.vocabulary if task else None, task.output if task else "softmax")
     difference = largest_difference(transformer, program)
     seconds = time.perf_counter() - start

@@ -3,8 +3,12 @@
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, TypeAlias
 
 from drasp.errors import DraspError
+
+# What turns logits into answers: the likeliest token, or the set of those that may come next.
+Output: TypeAlias = Literal["softmax", "sigmoid"]
 
 SPECIAL_TOKENS = ("BOS", "SEP", "EOS", "PAD")
 

@@ -29,7 +29,6 @@ from drasp.language.syntax import (
     Network,
     Norm,
     Operand,
-    Output,
     Prediction,
     Program,
     Project,
@@ -39,7 +38,7 @@ from drasp.language.syntax import (
     TensorName,
 )
 from drasp.transformer import ACTIVATIONS, Head, Layer, LayerNorm, Mlp, Transformer
-from drasp.vocabulary import Vocabulary
+from drasp.vocabulary import Output, Vocabulary
 
 
 @dataclass(frozen=True)

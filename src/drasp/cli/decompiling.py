@@ -63,7 +63,7 @@ def decompile(
         typer.echo(repick(out, pick))
         return
     check_output_folder(out)
-    transformer, its_task = load_model_and_task(model, task)
+    transformer, its_task = _model_and_task(model, task)
     progress = Console(stderr=True, quiet=quiet or as_json)
     _warn_if_untrained(progress, transformer, its_task)
 
@@ -98,7 +98,7 @@ def verify(
     from drasp.language import load_program
 
     loaded = load_program(program)
-    transformer, its_task = load_model_and_task(model, task)
+    transformer, its_task = _model_and_task(model, task)
     if loaded.vocabulary.tokens != its_task.vocabulary.tokens:
         raise DraspError(f"{program}: its tokens are not those of task {its_task.name}")
     found = run(loaded, transformer, its_task, samples, seed)
@@ -112,24 +112,12 @@ def verify(
         )
 
 
-def load_model_and_task(model: str, task_name: str | None) -> "tuple[Transformer, Task]":
-    """A model and the task that it was trained on, which must have the same tokens and positions."""
-    from drasp.model_files import load_model
-    from drasp.tasks import load_task, task_of_model
-    from drasp.zoo import resolve_model
+def _model_and_task(model: str, task_name: str | None) -> "tuple[Transformer, Task]":
+    from drasp.loading import load_model_and_task
 
-    folder = resolve_model(model)
-    transformer = load_model(folder)
-    task = load_task(task_name) if task_name else task_of_model(folder)
+    transformer, task = load_model_and_task(model, task_name)
     if task is None:
         raise DraspError(f"{model}: does not say what it was trained on; name the task with --task")
-    if len(task.vocabulary) != transformer.n_vocab:
-        raise DraspError(
-            f"--task {task.name}: has {len(task.vocabulary)} tokens, but {model} has {transformer.n_vocab}"
-        )
-    if task.n_positions > transformer.n_positions:
-        needed, there = task.n_positions, transformer.n_positions
-        raise DraspError(f"--task {task.name}: needs {needed} positions, but {model} has {there}")
     return transformer, task
 
 
@@ -150,7 +138,7 @@ def _print_result(console: object, result: "Decompiled", out: Path) -> None:
     from rich.table import Table
 
     assert isinstance(console, Console)
-    console.print(str(result.program), markup=False, highlight=False)
+    console.print(str(result.program), markup=False, highlight=False, soft_wrap=True)
     console.print()
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("", "lines", "answered alike"):
@@ -162,4 +150,5 @@ def _print_result(console: object, result: "Decompiled", out: Path) -> None:
     console.print(f"{result.task_accuracy.value:.3f} right; {result.seconds:.1f} s", highlight=False)
     for reason in result.reasons:
         console.print(f"- {reason}")
-    console.print(f"wrote {out}/program.drasp, program.safetensors, program.py, result.json, frontier/")
+    files = "program.drasp, program.safetensors, program.py, result.json, frontier/"
+    console.print(f"wrote {out}/{files}", markup=False, highlight=False, soft_wrap=True)

@@ -21,7 +21,7 @@ def print_trace(console: Console, program: Program, tokens: Sequence[str], trace
     """Each line of the program, and under it the value that it computed on one input."""
     types = variable_types(program)
     for number, statement in enumerate(program.statements, 1):
-        console.print(Text(f"{number}. {statement_text(statement)}", style="bold"))
+        console.print(Text(f"{number}. {statement_text(statement)}", style="bold"), soft_wrap=True)
         value = trace[statement.name]
         match types.get(statement.name):
             case Activation(basis):

@@ -10,8 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from drasp.measure import Share
-from drasp.tasks import Inputs, Output, Task
+from drasp.tasks import Inputs, Task
 from drasp.transformer import Transformer
+from drasp.vocabulary import Output
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from drasp.decompiler.lines import answering, line_moves, operand_means
 from drasp.decompiler.oracle import Batch, Oracle
 from drasp.decompiler.result import Decompiled, PassRecord, Point
 from drasp.decompiler.search import Found, Search
-from drasp.language.syntax import Output, Program
+from drasp.language.syntax import Program
 from drasp.measure import share
 from drasp.tasks import Task
 from drasp.transformer import Transformer
+from drasp.vocabulary import Output
 from drasp.wiring import Receiver
 
 # The agreement that the search keeps to: first what costs hardly anything goes, then what costs a little.

@@ -10,9 +10,7 @@ from drasp.errors import DraspError
 from drasp.language import load_program, program_files
 from drasp.language.syntax import ElementWise, Network, PrimitiveTensor, Program, Project, Select
 from drasp.measure import Share
-from drasp.output_folder import MARK, write_files
-
-SCHEMA_VERSION = 1
+from drasp.output_folder import MARK, SCHEMA_VERSION, write_files
 
 
 @dataclass(frozen=True)

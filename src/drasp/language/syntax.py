@@ -6,12 +6,12 @@ without `q=` has the constant variable `one` as its query, and a project without
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
 from drasp.errors import DraspError
-from drasp.vocabulary import Vocabulary
+from drasp.vocabulary import Output, Vocabulary
 
 DEFAULT_SCALE = 10_000.0
 """What the entries of a primitive tensor are multiplied by, so that softmax is nearly hard."""
@@ -157,9 +157,6 @@ class Project:
     special_op: PrimitiveTensor | None = None
     comment: str = ""
     place: Place = _place()
-
-
-Output: TypeAlias = Literal["softmax", "sigmoid"]
 
 
 @dataclass(frozen=True)

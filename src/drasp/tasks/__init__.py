@@ -2,7 +2,7 @@
 
 from drasp.tasks.automaton import Language
 from drasp.tasks.loading import TASKS, load_task, task_of_model
-from drasp.tasks.task import BINS, MAX_LENGTH, Inputs, Output, Task, answer_task, each_row, language_task
+from drasp.tasks.task import BINS, MAX_LENGTH, Inputs, Task, answer_task, each_row, language_task
 
 __all__ = [
     "BINS",
@@ -10,7 +10,6 @@ __all__ = [
     "TASKS",
     "Inputs",
     "Language",
-    "Output",
     "Task",
     "answer_task",
     "each_row",

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from drasp.errors import DraspError
 from drasp.tasks.automaton import Language
-from drasp.vocabulary import Vocabulary
+from drasp.vocabulary import Output, Vocabulary
 
 HOLE = -1
 MAX_LENGTH = 150
@@ -26,7 +25,6 @@ MAX_LENGTH = 150
 BINS = ((1, 50), (51, 100), (101, 150))
 
 Array = np.ndarray
-Output = Literal["softmax", "sigmoid"]
 # Lengths to the tokens of an input (without BOS, SEP, EOS), and those to the tokens of its answer.
 Draw = Callable[[np.random.Generator, Array], Array]
 Answer = Callable[[Array], Array]
