@@ -2,7 +2,7 @@
 
 The moves that harm least are tried first, half of them at once; where the result no longer agrees with the
 model even after its constants have been settled, fewer are tried, and in the end one. A move that fails alone
-is put aside.
+is put aside; when several have failed in a row, the rest, which harm more, are not tried.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 State = TypeVar("State")
+
+PATIENCE = 5  # failures in a row that end a pass
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,12 @@ def eliminate(
 ) -> State:
     """As much as can go while agreement stays at `target`; `accepted` hears of every state on the way."""
     failed: set[Hashable] = set()
-    while True:
+    failures = 0
+    while failures < PATIENCE:
         found = [(move, move.apply(state)) for move in moves(state) if move.name not in failed]
         losses = {move.name: judge.loss(result) for move, result in found if result is not None}
         if not losses:
-            return state
+            break
         ranked = sorted((move for move, _ in found if move.name in losses), key=lambda move: losses[move.name])
         count = max(1, len(ranked) // 2)
         while True:
@@ -61,12 +64,15 @@ def eliminate(
                 agreement = judge.match(result, target)
             if agreement >= target:
                 state = result
+                failures = 0
                 accepted(state, agreement)
                 break
             if count == 1:
                 failed.add(ranked[0].name)
+                failures += 1
                 break
             count = max(1, count // 3)
+    return state
 
 
 def _apply_all(state: State, moves: Sequence[Move[State]]) -> State:
