@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from drasp.decompiler.components import Components, Graph, Sender
 from drasp.decompiler.elimination import Judge, Move, eliminate, minimise
-from drasp.decompiler.lines import answering, constants_of, line_moves, operand_means
+from drasp.decompiler.lines import answering, constants_of, line_moves, linear_moves, operand_means
 from drasp.decompiler.oracle import Oracle
 from drasp.decompiler.pipeline import norm_lines
 from drasp.decompiler.tidy import fold_constants, renumbered, without_unused
@@ -249,6 +249,25 @@ def test_an_mlp_that_is_only_projected_takes_the_bias_along():
     folded = fold_constants(program)
     assert [s.name for s in folded.statements if isinstance(s, Project)] == ["logits1"]
     assert difference(answering(program), answering(folded), pool) < 1e-4
+
+
+def test_an_mlp_that_is_linear_is_found_out():
+    """With a relu that never cuts off, the program is the same without its MLP, and two lines shorter."""
+    program, pool = small_program(), oracle(random_transformer(0, 1, 1))
+    straight = {**program.tensors, "F.hidden_bias": torch.full((5,), 50.0)}
+    program = replace(program, tensors=straight)
+    [move] = linear_moves(program, pool)
+    linear = move.apply(program)
+    assert check(linear) == []
+    assert "element_wise_op" not in str(linear)
+    assert difference(answering(program), answering(linear), pool) < 1e-2
+    assert fold_constants(linear).lines < fold_constants(program).lines
+
+
+def test_an_mlp_that_is_not_linear_does_not_become_so_unnoticed():
+    program, pool = small_program(), oracle(random_transformer(0, 1, 1))
+    [move] = linear_moves(program, pool)
+    assert difference(answering(program), answering(move.apply(program)), pool) > 1e-2
 
 
 def test_what_is_not_used_goes():

@@ -68,7 +68,7 @@ def decompile(
     _warn_if_untrained(progress, transformer, its_task)
 
     def report(record: PassRecord) -> None:
-        unit = "lines" if record.name == "cut lines" else "edges"
+        unit = "lines" if record.name in ("cut lines", "make MLPs linear") else "edges"
         progress.print(
             f"{record.seconds:7.1f} s  {record.name:20} {record.left:4} {unit} left, agreement {record.match:.3f}",
             highlight=False,

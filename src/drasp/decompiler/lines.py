@@ -1,24 +1,28 @@
 """Moves on a program: a line or an input of one is taken away, and its mean joins a bias."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from drasp.decompiler.elimination import Move
+from drasp.decompiler.elimination import Move, minimise
 from drasp.decompiler.oracle import Batch, Oracle
 from drasp.decompiler.tidy import bias_of, changed, operands_of, variables_read, without_logits
 from drasp.language import Interpreter
+from drasp.language.bases import size
+from drasp.language.interpreter import basis_of
 from drasp.language.syntax import (
     ONE,
     Aggregate,
     ElementWise,
     Network,
     Operand,
+    Prediction,
     Program,
     Project,
+    Reference,
     Select,
     Statement,
     TensorName,
@@ -142,7 +146,90 @@ def _drop_input(program: Program, name: str, operand: Operand, means: Means) -> 
     return changed(program, {name: replace(statement, inputs=inputs)}, tensors)
 
 
+# ----------------------------------------------------------------------------------- linear MLPs
+
+
+def linear_moves(program: Program, oracle: Oracle) -> list[Move[Program]]:
+    """MLPs that are only projected, replaced by the linear map that comes nearest where answers count."""
+    return [
+        Move(("linear", s.name), lambda p, name=s.name: _make_linear(p, name, oracle))
+        for s in program.statements
+        if isinstance(s, ElementWise) and isinstance(s.function, Network)
+    ]
+
+
+def _make_linear(program: Program, name: str, oracle: Oracle) -> Program | None:
+    """Its projects become projects of what it reads."""
+    statement, bias = _find(program, name), bias_of(program)
+    readers = [s for s in program.statements if name in variables_read(s)]
+    if not isinstance(statement, ElementWise) or bias is None:
+        return None
+    if not all(isinstance(r, Project) and not r.input.norm and tensor_names(r) for r in readers):
+        return None
+    inputs = tuple(v for v in statement.inputs if v != ONE)
+    maps, constant = _nearest_linear(program, inputs, name, oracle)
+    [target] = tensor_names(bias)
+    tensors = dict(program.tensors)
+    new: dict[str, Statement | None] = {}
+    added: list[Project] = []
+    for reader in readers:
+        assert isinstance(reader, Project)
+        assert isinstance(reader.op, TensorName)
+        matrix = program.tensors[reader.op.name]
+        tensors[target] = tensors[target] + (constant @ matrix)[None]
+        new[reader.name] = None
+        for i, (operand, linear) in enumerate(zip(inputs, maps, strict=True)):
+            twin = next((s for s in program.statements if isinstance(s, Project) and s.input == operand), None)
+            if twin is not None and (names := tensor_names(twin)):
+                tensors[names[0]] = tensors[names[0]] + linear @ matrix
+            else:
+                project = Project(f"{reader.name}_{i}", operand, TensorName(f"{reader.op.name}_{i}"))
+                tensors[f"{reader.op.name}_{i}"] = linear @ matrix
+                added.append(project)
+    *before, prediction = program.statements
+    assert isinstance(prediction, Prediction)
+    kept = tuple(r for r in prediction.logits if r.variable not in new)
+    logits = (*kept, *(Reference(project.name) for project in added))
+    wider = replace(program, statements=(*before, *added, replace(prediction, logits=logits)), tensors=tensors)
+    return changed(wider, new, {})
+
+
+@torch.no_grad()
+def _nearest_linear(
+    program: Program, inputs: tuple[Operand, ...], name: str, oracle: Oracle
+) -> tuple[list[Float[Tensor, "_ dims"]], Float[Tensor, " dims"]]:
+    """Least squares from the inputs, and a constant, to the variable."""
+    interpreter = Interpreter(program)
+    widths = [size(basis_of(interpreter.types, v)) for v in inputs]
+    left: list[Tensor] = []
+    right: list[Tensor] = []
+    for batch in oracle.batches:
+        trace = interpreter.trace(batch.inputs.ids, batch.inputs.positions)
+        columns = [trace[v.variable] / (trace[v.norm][..., None] if v.norm else 1) for v in inputs]
+        ones = torch.ones(*batch.inputs.ids.shape, 1)
+        left.append(batch.at_counted(torch.cat([*columns, ones], -1))[batch.valid])
+        right.append(batch.at_counted(trace[name])[batch.valid])
+    x, y = torch.cat(left).double(), torch.cat(right).double()
+    # Columns may depend on each other (shares add up to one): the smallest of all solutions.
+    solution = (torch.linalg.pinv(x, rtol=1e-6) @ y).float()
+    *maps, constant = solution.split([*widths, 1])
+    return maps, constant[0]
+
+
 # -------------------------------------------------------------------------------------- settling
+
+
+def fit_tensors(program: Program, names: Sequence[str], oracle: Oracle, steps: int) -> Program:
+    """The program with these tensors tuned to the model's answers on the oracle's inputs."""
+
+    def tuned(values: Sequence[Tensor]) -> Program:
+        return replace(program, tensors={**program.tensors, **dict(zip(names, values, strict=True))})
+
+    def loss(values: Sequence[Tensor]) -> Tensor:
+        run = answering(tuned(values))
+        return torch.cat([oracle.loss(batch, run(batch)) for batch in oracle.batches]).mean()
+
+    return tuned(minimise(loss, [program.tensors[name] for name in names], steps)) if names else program
 
 
 def constants_of(program: Program) -> list[str]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from drasp.decompiler.components import Edge, Graph, Sender
 from drasp.decompiler.elimination import Move, eliminate
-from drasp.decompiler.lines import answering, line_moves, operand_means
+from drasp.decompiler.lines import answering, line_moves, linear_moves, operand_means
 from drasp.decompiler.oracle import Batch, Oracle
 from drasp.decompiler.result import Decompiled, PassRecord, Point
 from drasp.decompiler.search import Found, Search
@@ -61,9 +61,12 @@ def _eliminate_from_graph(
 
 
 def _eliminate_lines(search: Search, program: Program, target: float) -> Program:
+    judge = search.program_judge()
     means = operand_means(program, search.probe)
     accepted = search.accept_program("cut lines")
-    return eliminate(program, lambda now: line_moves(now, means), search.program_judge(), target, accepted)
+    program = eliminate(program, lambda now: line_moves(now, means), judge, target, accepted)
+    accepted = search.accept_program("make MLPs linear")
+    return eliminate(program, lambda now: linear_moves(now, search.regression), judge, target, accepted)
 
 
 # ---------------------------------------------------------------------------------------- moves

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from drasp.decompiler.components import Components, Graph
 from drasp.decompiler.elimination import Judge, minimise
-from drasp.decompiler.lines import answering, constants_of
+from drasp.decompiler.lines import answering, constants_of, fit_tensors
 from drasp.decompiler.oracle import Oracle
 from drasp.decompiler.result import PassRecord
 from drasp.decompiler.tidy import fold_constants, renumbered
@@ -20,6 +21,7 @@ from drasp.transformer import Transformer
 from drasp.wiring import write_program
 
 _SETTLING_STEPS = 10
+_REGRESSION_ANSWERS = 2000
 _MOST_LINES = 400  # a graph whose program is longer is pruned further before it is written
 _MOST_EDGES = 40
 
@@ -46,7 +48,7 @@ class Search:
         self.start = time.perf_counter()
         self.passes: list[PassRecord] = []
         self.found: list[Found] = []
-        fit = Oracle.draw(transformer, task, 480, rng, batch_size=24)
+        self.fit = fit = Oracle.draw(transformer, task, 480, rng, batch_size=24)
         self.check = Oracle.draw(transformer, task, 480, rng, batch_size=60)
         # Ranking moves and settling constants take fewer inputs than deciding whether the result still agrees;
         # fewer still where each input holds many answers.
@@ -56,6 +58,14 @@ class Search:
         self.means = self.components.means(self.probe)
         nothing = self.components.whole().cut(self.components.anatomy.edges, self.means)
         self.hopeless = 0.5 * self.probe.mean_loss(lambda batch: self.components.logits(nothing, batch))
+
+    @cached_property
+    def regression(self) -> Oracle:
+        """A pool with enough answers for least squares, which finds accidents in fewer."""
+        count = round(_REGRESSION_ANSWERS / self.fit.answers_each)
+        if count <= len(self.fit):
+            return self.fit
+        return Oracle.draw(self.transformer, self.task, count, self.rng, batch_size=60)
 
     def graph_judge(self) -> Judge[Graph]:
         logits = self.components.logits
@@ -80,23 +90,10 @@ class Search:
         )
 
     def program_judge(self) -> Judge[Program]:
-        def settle(program: Program) -> Program:
-            names = constants_of(program)
-
-            def tuned(values: Sequence[Tensor]) -> Program:
-                return replace(program, tensors={**program.tensors, **dict(zip(names, values, strict=True))})
-
-            def loss(values: Sequence[Tensor]) -> Tensor:
-                run = answering(tuned(values))
-                return torch.cat([self.tune.loss(b, run(b)) for b in self.tune.batches]).mean()
-
-            start = [program.tensors[name] for name in names]
-            return tuned(minimise(loss, start, _SETTLING_STEPS)) if names else program
-
         return Judge(
             loss=lambda program: self.probe.mean_loss(answering(program)),
             match=lambda program, target: self.check.match_if(answering(program), target),
-            settle=settle,
+            settle=lambda program: fit_tensors(program, constants_of(program), self.tune, _SETTLING_STEPS),
             hopeless=self.hopeless,
         )
 

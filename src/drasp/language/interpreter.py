@@ -92,9 +92,9 @@ class Interpreter:
     def _op(self, statement: Select | Project) -> Float[Tensor, "rows columns"]:
         match statement:
             case Select(query=query, key=key, op=op, special_op=special_op):
-                rows, columns = _basis(self.types, query), _basis(self.types, key)
+                rows, columns = basis_of(self.types, query), basis_of(self.types, key)
             case Project(input=source, op=op, special_op=special_op):
-                rows, columns = _basis(self.types, source), Tokens(self.program.vocabulary)
+                rows, columns = basis_of(self.types, source), Tokens(self.program.vocabulary)
         return self._tensor(op, special_op, rows, columns)
 
     def _tensor(self, op: TensorOp, special: PrimitiveTensor | None, rows: Basis, columns: Basis) -> Tensor:
@@ -105,7 +105,7 @@ class Interpreter:
                 return torch.tensor(build(op, special, rows, columns), dtype=self.dtype)
 
 
-def _basis(types: Mapping[str, VariableType], operand: Operand) -> Basis:
+def basis_of(types: Mapping[str, VariableType], operand: Operand) -> Basis:
     found = types[operand.variable]
     assert isinstance(found, Activation)
     return found.basis
