@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from drasp.cli.programs import ProgramPath
 from drasp.errors import DraspError
@@ -53,8 +55,6 @@ def decompile(
 
     drasp decompile my-gpt2 --out result --pick 7
     """
-    from rich.console import Console
-
     from drasp.decompiler.pipeline import decompile as run
     from drasp.decompiler.result import PassRecord, repick
     from drasp.output_folder import check_output_folder
@@ -121,23 +121,18 @@ def _model_and_task(model: str, task_name: str | None) -> "tuple[Transformer, Ta
     return transformer, task
 
 
-def _warn_if_untrained(console: object, transformer: "Transformer", task: "Task") -> None:
+def _warn_if_untrained(console: Console, transformer: "Transformer", task: "Task") -> None:
     """A model that fails on its task has no algorithm to show; it may still be decompiled."""
     import numpy as np
-    from rich.console import Console
 
     from drasp.measure import task_accuracy
 
     accuracy = task_accuracy(transformer, task.pool(200, np.random.default_rng(0)), task.output)
-    if accuracy.value < 0.5 and isinstance(console, Console):
+    if accuracy.value < 0.5:
         console.print(f"warning: the model is right on only {accuracy} inputs of task {task.name}", style="yellow")
 
 
-def _print_result(console: object, result: "Decompiled", out: Path) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    assert isinstance(console, Console)
+def _print_result(console: Console, result: "Decompiled", out: Path) -> None:
     console.print(str(result.program), markup=False, highlight=False, soft_wrap=True)
     console.print()
     table = Table(box=None, padding=(0, 2, 0, 0))
