@@ -256,7 +256,7 @@ class Components:
         sums: dict[Sender, Tensor] = {}
         count = 0
         for batch in oracle.batches:
-            real = torch.arange(batch.inputs.ids.shape[1]) < batch.inputs.sizes[:, None]
+            real = batch.real
             count += int(real.sum())
             for sender, x in self._everything_sent(graph, batch).items():
                 sums[sender] = sums.get(sender, torch.zeros(x.shape[-1])) + x[real].sum(0)
@@ -272,7 +272,7 @@ class Components:
             sent = self._everything_sent(graph, batch)
             x = graph.constants[receiver] + sum((sent[s] for s in graph.senders_to(receiver)), torch.zeros(1))
             root = (x.var(-1, correction=0) + norm.eps).sqrt().expand(batch.inputs.ids.shape)
-            real = torch.arange(batch.inputs.ids.shape[1]) < batch.inputs.sizes[:, None]
+            real = batch.real
             total += float(root[real].sum())
             count += int(real.sum())
         return total / count

@@ -47,7 +47,7 @@ def operand_means(program: Program, oracle: Oracle) -> Means:
     count = 0
     for batch in oracle.batches:
         trace = interpreter.trace(batch.inputs.ids, batch.inputs.positions)
-        real = torch.arange(batch.inputs.ids.shape[1]) < batch.inputs.sizes[:, None]
+        real = batch.real
         count += int(real.sum())
         for operand in wanted:
             value = trace[operand.variable]

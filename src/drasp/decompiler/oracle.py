@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.measure import Share
+from drasp.measure import Share, agreeing, predictions
 from drasp.tasks import Inputs, Task
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output
@@ -23,6 +23,11 @@ class Batch:
     where: Int[Tensor, "batch counted"]
     valid: Bool[Tensor, "batch counted"]
     logits: Float[Tensor, "batch counted n_vocab"]
+
+    @property
+    def real(self) -> Bool[Tensor, "batch pos"]:
+        """Where there are tokens and not padding."""
+        return torch.arange(self.inputs.ids.shape[1]) < self.inputs.sizes[:, None]
 
     def at_counted(self, x: Float[Tensor, "batch pos dims"]) -> Float[Tensor, "batch counted dims"]:
         return x.gather(1, self.where[..., None].expand(-1, -1, x.shape[-1]))
@@ -75,11 +80,8 @@ class Oracle:
         return (each * batch.valid).sum(-1) / batch.valid.sum(-1)
 
     def agreeing(self, batch: Batch, logits: Float[Tensor, "batch counted n_vocab"]) -> Bool[Tensor, " batch"]:
-        if self.output == "softmax":
-            same = logits.argmax(-1) == batch.logits.argmax(-1)
-        else:
-            same = ((logits > 0) == (batch.logits > 0)).all(-1)
-        return (same | ~batch.valid).all(-1)
+        said, model = predictions(logits, self.output), predictions(batch.logits, self.output)
+        return agreeing(said, model, batch.valid)
 
     @torch.no_grad()
     def match(self, answering: Answering) -> Share:

@@ -15,7 +15,7 @@ from drasp.decompiler.oracle import Batch, Oracle
 from drasp.decompiler.result import Decompiled, PassRecord, Point
 from drasp.decompiler.search import Found, Search
 from drasp.language.syntax import Program
-from drasp.measure import share
+from drasp.measure import agreeing, predictions, share
 from drasp.tasks import Task
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output
@@ -174,9 +174,5 @@ def choose(points: Sequence[Point], min_match: float, max_lines: int) -> Point:
 
 def _right(batch: Batch, logits: Tensor, output: Output) -> Tensor:
     targets = batch.inputs.targets
-    if output == "softmax":
-        same = logits.argmax(-1) == targets.gather(1, batch.where)
-    else:
-        wide = batch.where[..., None].expand(-1, -1, targets.shape[-1])
-        same = ((logits > 0) == targets.gather(1, wide)).all(-1)
-    return (same | ~batch.valid).all(-1)
+    where = batch.where if targets.ndim == 2 else batch.where[..., None].expand(-1, -1, targets.shape[-1])
+    return agreeing(predictions(logits, output), targets.gather(1, where), batch.valid)

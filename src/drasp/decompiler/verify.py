@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from drasp.language import Interpreter, Program
-from drasp.measure import Share, agreeing, predictions
+from drasp.measure import Share, agreeing, predictions, share
 from drasp.tasks import Inputs, Task
 from drasp.transformer import Transformer
 
@@ -48,13 +48,9 @@ def verify(
         for row in (~same[rows]).nonzero()[:, 0].tolist()[: show - len(differing)]:
             differing.append(_disagreement(batch, row, theirs[row], ours[row], task))
     bins = tuple(
-        (f"{low}-{high}", _share(same[(inputs.lengths >= low) & (inputs.lengths <= high)])) for low, high in task.bins
+        (f"{low}-{high}", share(same[(inputs.lengths >= low) & (inputs.lengths <= high)])) for low, high in task.bins
     )
-    return Verification(bins, _share(same), tuple(differing))
-
-
-def _share(same: Tensor) -> Share:
-    return Share(int(same.sum()), len(same))
+    return Verification(bins, share(same), tuple(differing))
 
 
 def _disagreement(batch: Inputs, row: int, theirs: Tensor, ours: Tensor, task: Task) -> Disagreement:
