@@ -23,7 +23,8 @@ from drasp.zoo import markdown_table
 ROOT = Path(__file__).parents[1]
 TRIED = ROOT / "build" / "zoo"
 ZOO = ROOT / "src" / "drasp" / "zoo_models"
-GOOD = 0.9  # in the longest bin, at either kind of offset
+GOOD = 0.9  # in the longest bin, at offset 0
+NOT_GENERALISING = ("parity", "addition", "repeat_copy")  # nor do the paper's
 
 
 def recipes(
@@ -48,23 +49,23 @@ RECIPES = [
     recipes("aastar", (1, 2, 16), dropouts=(0.1, 0.0), seeds=4),
     recipes("D2", (1, 1, 16), (1, 2, 16), patience=100),
     recipes("D3", (1, 1, 16), (1, 2, 16), dropouts=(0.0,), rates=(1e-3, 1e-4), steps=30_000, patience=150),
-    recipes("tomita7", (1, 2, 16), (2, 1, 16)),
+    recipes("tomita7", (2, 1, 16), (2, 1, 64), dropouts=(0.1, 0.0)),
     recipes("012_0_2", (1, 1, 16), (2, 1, 16), (2, 2, 16)),
-    recipes("parity", (1, 1, 16), dropouts=(0.0,), seeds=1, steps=2000),
-    recipes("addition", (2, 1, 16), dropouts=(0.0,), seeds=1, steps=2000),
-    recipes("repeat_copy", (2, 1, 16), dropouts=(0.0,), seeds=1, steps=2000),
-    recipes("majority", (1, 1, 64), (1, 2, 64), dropouts=(0.1, 0.0), steps=10_000),
+    recipes("tomita4", (2, 2, 16), (2, 1, 64), dropouts=(0.1, 0.0)),
+    recipes("ababstar", (1, 1, 64), (1, 2, 64), dropouts=(0.0, 0.1), steps=5000),
+    recipes("aaaastar", (1, 2, 64), (2, 1, 64), dropouts=(0.1,), rates=(1e-3, 1e-4), steps=5000),
+    recipes("bin_majority_interleave", (2, 2, 16), (2, 1, 64), (4, 1, 64), dropouts=(0.0, 0.1), steps=10_000),
     recipes("unique_copy", (2, 1, 64), dropouts=(0.1, 0.0), steps=10_000, seeds=3),
     recipes("unique_reverse", (2, 1, 64), dropouts=(0.1, 0.0), steps=10_000, seeds=3),
-    recipes("tomita4", (1, 2, 16), (2, 2, 16), (2, 1, 16)),
-    recipes("count", (1, 1, 64), (2, 1, 64), dropouts=(0.1, 0.0), steps=10_000),
-    recipes("bin_majority_interleave", (2, 2, 16), (2, 1, 64), (4, 1, 64), dropouts=(0.1, 0.0), steps=10_000),
-    recipes("sort", (1, 1, 64), (1, 1, 128), dropouts=(0.1, 0.0), steps=10_000),
+    recipes("majority", (1, 4, 128), (1, 4, 256), dropouts=(0.1,), steps=8000),
+    recipes("count", (2, 1, 64), (1, 4, 128), dropouts=(0.1, 0.0), steps=6000),
+    recipes("sort", (1, 1, 128), (1, 1, 256), dropouts=(0.1,), steps=6000),
     recipes("D4", (1, 2, 16), (1, 2, 64), dropouts=(0.0,), rates=(1e-3, 1e-4), steps=30_000, patience=100),
-    recipes("aaaastar", (1, 2, 16), (1, 2, 64), (2, 2, 64), dropouts=(0.1, 0.0)),
-    recipes("ababstar", (1, 2, 16), (1, 2, 64), (2, 2, 64), dropouts=(0.1, 0.0)),
-    recipes("D12", (1, 1, 16), (1, 2, 64), (2, 2, 64), patience=50),
-    recipes("unique_bigram_copy", (2, 2, 64), (3, 1, 64), dropouts=(0.1, 0.0)),
+    recipes("D12", (1, 2, 64), (2, 2, 64), dropouts=(0.0,), steps=15_000, patience=50),
+    recipes("unique_bigram_copy", (2, 4, 64), (2, 4, 128), dropouts=(0.1,), steps=6000),
+    recipes("parity", (1, 1, 16), dropouts=(0.0,), seeds=1, steps=2000),
+    recipes("addition", (2, 2, 64), dropouts=(0.0,), seeds=1, steps=10_000),
+    recipes("repeat_copy", (2, 2, 64), dropouts=(0.0,), seeds=1, steps=10_000),
 ]
 # The first recipe of every task, then the second of those that need one, and so on.
 QUEUE = [recipe for turn in zip_longest(*RECIPES) for recipe in turn if recipe]
@@ -90,6 +91,10 @@ def attempt(recipe: Recipe) -> Path:
     return out
 
 
+def generalises(folder: Path) -> bool:
+    return read_metrics(folder).longest(OFFSETS[0]) >= GOOD
+
+
 def document() -> None:
     """Renews the table, which ends the page."""
     page = ROOT / "docs" / "zoo.md"
@@ -104,7 +109,7 @@ def main(names: list[str]) -> None:
         kept = ZOO / recipe.task
         if names and recipe.task not in names:
             continue
-        if kept.exists() and min(map(read_metrics(kept).longest, OFFSETS)) >= GOOD:
+        if kept.exists() and generalises(kept):
             continue
         folder = attempt(recipe)
         tried.setdefault(recipe.task, []).append(folder)
@@ -114,7 +119,7 @@ def main(names: list[str]) -> None:
         print(
             time.strftime("%H:%M"), folder.name, f"{metrics.steps} steps, {metrics.seconds:.0f} s", shares, flush=True
         )
-        if best == folder:
+        if best == folder and (generalises(folder) or recipe.task in NOT_GENERALISING):
             shutil.rmtree(kept, ignore_errors=True)
             shutil.copytree(folder, kept)
             document()

@@ -15,6 +15,7 @@ from torch import Tensor
 State = TypeVar("State")
 
 PATIENCE = 5  # failures in a row that end a pass
+NEAR = 0.2  # from so far below the target, settling may still reach it
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,27 @@ class Judge(Generic[State]):
     """How a state is judged and mended; all of it on inputs drawn beforehand.
 
     `match` gives the share that agrees, or 0 where that is below the target; from a loss of `hopeless` on,
-    settling is not tried.
+    settling is not tried. Settling is brief first; where that brings the target near, it goes on for longer.
     """
 
     loss: Callable[[State], float]
     match: Callable[[State, float], float]
     settle: Callable[[State], State]
+    settle_longer: Callable[[State], State]
     hopeless: float
+
+    def mended(self, state: State, target: float) -> tuple[State, float]:
+        """The state, settled if it has to be, and its agreement: 0 where the target is not reached."""
+        if (agreement := self.match(state, target)) >= target:
+            return state, agreement
+        if self.loss(state) >= self.hopeless:
+            return state, 0.0
+        state = self.settle(state)
+        agreement = self.match(state, target - NEAR)
+        if agreement >= target or agreement < target - NEAR:
+            return state, agreement if agreement >= target else 0.0
+        state = self.settle_longer(state)
+        return state, self.match(state, target)
 
 
 def eliminate(
@@ -57,11 +72,7 @@ def eliminate(
         ranked = sorted((move for move, _ in found if move.name in losses), key=lambda move: losses[move.name])
         count = max(1, len(ranked) // 2)
         while True:
-            result = _apply_all(state, ranked[:count])
-            agreement = judge.match(result, target)
-            if agreement < target and judge.loss(result) < judge.hopeless:
-                result = judge.settle(result)
-                agreement = judge.match(result, target)
+            result, agreement = judge.mended(_apply_all(state, ranked[:count]), target)
             if agreement >= target:
                 state = result
                 failures = 0

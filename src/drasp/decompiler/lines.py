@@ -35,7 +35,7 @@ Means = Mapping[Operand, Float[Tensor, " dims"]]
 def answering(program: Program) -> Callable[[Batch], Float[Tensor, "batch counted n_vocab"]]:
     """The program's logits at the positions that count."""
     interpreter = Interpreter(program)
-    return lambda batch: batch.at_counted(interpreter(batch.inputs.ids, batch.inputs.positions))
+    return lambda batch: interpreter(batch.inputs.ids, batch.inputs.positions, batch.where)
 
 
 @torch.no_grad()

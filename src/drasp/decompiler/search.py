@@ -20,7 +20,8 @@ from drasp.tasks import Task
 from drasp.transformer import Transformer
 from drasp.wiring import write_program
 
-_SETTLING_STEPS = 10
+_BRIEF_STEPS = 5
+_LONGER_STEPS = 12
 _REGRESSION_ANSWERS = 2000
 _MOST_LINES = 400  # a graph whose program is longer is pruned further before it is written
 _MOST_EDGES = 40
@@ -53,7 +54,7 @@ class Search:
         # Ranking moves and settling constants take fewer inputs than deciding whether the result still agrees;
         # fewer still where each input holds many answers.
         many = fit.answers_each > 20
-        self.probe, self.tune = (fit.part(10), fit.part(7)) if many else (fit.part(5), fit.part(4))
+        self.probe, self.tune = (fit.part(20), fit.part(7)) if many else (fit.part(5), fit.part(2))
         self.components = Components(transformer)
         self.means = self.components.means(self.probe)
         nothing = self.components.whole().cut(self.components.anatomy.edges, self.means)
@@ -70,7 +71,7 @@ class Search:
     def graph_judge(self) -> Judge[Graph]:
         logits = self.components.logits
 
-        def settle(graph: Graph) -> Graph:
+        def settle(graph: Graph, pool: Oracle, steps: int) -> Graph:
             live = graph.live_receivers()
 
             def tuned(values: Sequence[Tensor]) -> Graph:
@@ -78,22 +79,27 @@ class Search:
 
             def loss(values: Sequence[Tensor]) -> Tensor:
                 new = tuned(values)
-                return torch.cat([self.tune.loss(b, logits(new, b)) for b in self.tune.batches]).mean()
+                return torch.cat([pool.loss(b, logits(new, b)) for b in pool.batches]).mean()
 
-            return tuned(minimise(loss, [graph.constants[r] for r in live], _SETTLING_STEPS))
+            return tuned(minimise(loss, [graph.constants[r] for r in live], steps))
 
         return Judge(
             loss=lambda graph: self.probe.mean_loss(lambda batch: logits(graph, batch)),
             match=lambda graph, target: self.check.match_if(lambda batch: logits(graph, batch), target),
-            settle=settle,
+            settle=lambda graph: settle(graph, self.probe, _BRIEF_STEPS),
+            settle_longer=lambda graph: settle(graph, self.tune, _LONGER_STEPS),
             hopeless=self.hopeless,
         )
 
     def program_judge(self) -> Judge[Program]:
+        def settle(program: Program, pool: Oracle, steps: int) -> Program:
+            return fit_tensors(program, constants_of(program), pool, steps)
+
         return Judge(
             loss=lambda program: self.probe.mean_loss(answering(program)),
             match=lambda program, target: self.check.match_if(answering(program), target),
-            settle=lambda program: fit_tensors(program, constants_of(program), self.tune, _SETTLING_STEPS),
+            settle=lambda program: settle(program, self.probe, _BRIEF_STEPS),
+            settle_longer=lambda program: settle(program, self.tune, _LONGER_STEPS),
             hopeless=self.hopeless,
         )
 
@@ -130,6 +136,6 @@ class Search:
 
     def polished(self, found: "Found") -> "Found":
         """With its constants settled, where that helps: a program may have been accepted without."""
-        settled = self.program_judge().settle(found.program)
+        settled = self.program_judge().settle_longer(found.program)
         match = self.check.match(answering(settled)).value
         return Found(match, settled, found.lines) if match > found.match else found

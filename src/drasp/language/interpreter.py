@@ -1,8 +1,9 @@
 """Runs D-RASP programs in torch, on batches of inputs of different lengths and offsets.
 
 What makes it fast: one-hot variables are kept as indices and looked up, never multiplied; uniform
-attention is a running mean; and the selectors of an aggregate are summed by key before anything of size
-query × key is made, so that a head with many selects costs one such matrix a key.
+attention is a running mean; the selectors of an aggregate are summed by key before anything of size
+query × key is made, so that a head with many selects costs one such matrix a key; and where logits are wanted at
+some positions only, what nothing else looks at is computed only there.
 """
 
 import math
@@ -12,7 +13,7 @@ from functools import reduce
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from drasp.language.bases import Basis, Tokens
@@ -73,12 +74,19 @@ class Interpreter:
         self.ops = {s.name: self._op(s) for s in program.statements if isinstance(s, Select | Project)}
         self.selects = {s.name: s for s in program.statements if isinstance(s, Select)}
         self.last_use = _last_uses(program.statements)
+        self.seen_by_others = _seen_by_others(program.statements)
 
     def __call__(
-        self, ids: Int[Tensor, "batch pos"], positions: Int[Tensor, "batch pos"]
-    ) -> Float[Tensor, "batch pos n_vocab"]:
-        """Logits. Values are dropped after their last use, and selectors are never kept."""
-        return _Run(self, ids, positions).logits()
+        self,
+        ids: Int[Tensor, "batch pos"],
+        positions: Int[Tensor, "batch pos"],
+        where: Int[Tensor, "batch wanted"] | None = None,
+    ) -> Float[Tensor, "batch wanted_or_pos n_vocab"]:
+        """Logits, at all positions or `where` they are wanted.
+
+        Values are dropped after their last use, and selectors are never kept.
+        """
+        return _Run(self, ids, positions, where).logits()
 
     def trace(
         self, ids: Int[Tensor, "batch pos"], positions: Int[Tensor, "batch pos"]
@@ -138,12 +146,35 @@ def _reads(statement: Statement, selects: Mapping[str, Select]) -> Iterable[Oper
             pass
 
 
-class _Run:
-    """One evaluation on one batch."""
+def _seen_by_others(statements: tuple[Statement, ...]) -> frozenset[str]:
+    """Variables that other positions look at, as keys or values or by way of what these depend on."""
+    selects = {s.name: s for s in statements if isinstance(s, Select)}
+    seen: set[str] = set()
+    for statement in reversed(statements):
+        match statement:
+            case Aggregate(name, selectors, value):
+                keys = [selects[selector.variable].key for selector in selectors]
+                read = [value, *keys]
+                if name in seen:
+                    read += [selects[selector.variable].query for selector in selectors]
+            case ElementWise(name, inputs) | Norm(name, inputs) if name in seen:
+                read = list(inputs)
+            case _:
+                read = []
+        seen |= {name for operand in read for name in (operand.variable, operand.norm) if name}
+    return frozenset(seen)
 
-    def __init__(self, interpreter: Interpreter, ids: Tensor, positions: Tensor) -> None:
+
+class _Run:
+    """One evaluation on one batch. What is computed at the wanted positions only is in `narrow`."""
+
+    def __init__(
+        self, interpreter: Interpreter, ids: Tensor, positions: Tensor, where: Int[Tensor, "batch wanted"] | None = None
+    ) -> None:
         program = interpreter.program
         self.interpreter = interpreter
+        self.where = where
+        self.narrow: set[str] = set()
         self.values: dict[str, Value] = {
             "token": OneHot(ids, len(program.vocabulary)),
             "pos": OneHot(positions, program.n_positions),
@@ -152,7 +183,7 @@ class _Run:
         self.divisors: dict[str, Tensor] = {}
         self.logit_parts: dict[str, Tensor] = {}
         # Aggregates with the same selectors share their attention weights.
-        self.attention: dict[tuple[str, ...], Tensor] = {}
+        self.attention: dict[tuple[bool, tuple[str, ...]], Tensor] = {}
         self.shape = ids.shape
         length = ids.shape[1]
         self.future = torch.ones(length, length, dtype=torch.bool).triu(1)
@@ -161,13 +192,13 @@ class _Run:
     def logits(self) -> Tensor:
         statements = self.interpreter.program.statements
         last = self.interpreter.last_use
-        last_attention = {_selector_names(s): i for i, s in enumerate(statements) if isinstance(s, Aggregate)}
+        last_attention = {self.attention_key(s): i for i, s in enumerate(statements) if isinstance(s, Aggregate)}
         for number, statement in enumerate(statements):
             self.execute(statement)
             for name in [name for name in self.values if last.get(name, -1) <= number]:
                 del self.values[name]
-            for names in [names for names in self.attention if last_attention[names] <= number]:
-                del self.attention[names]
+            for key in [key for key in self.attention if last_attention[key] <= number]:
+                del self.attention[key]
         return self.summed_logits()
 
     def trace(self) -> dict[str, Tensor]:
@@ -193,17 +224,21 @@ class _Run:
         return result
 
     def execute(self, statement: Statement) -> None:
+        narrow = self.is_narrow(statement)
+        if narrow:
+            self.narrow.add(statement.name)
         match statement:
-            case Aggregate(name, value=value):
-                self.values[name] = Dense(self.rounded(self.aggregate(statement, self.read(value))))
+            case Aggregate(name):
+                self.values[name] = Dense(self.rounded(self.aggregate(statement)))
             case ElementWise(name, inputs, function):
-                self.values[name] = Dense(self.rounded(self.apply(function, [self.read(v) for v in inputs])))
+                self.values[name] = Dense(self.rounded(self.apply(function, [self.read(v, narrow) for v in inputs])))
             case Norm(name, inputs, op, eps):
-                self.divisors[name] = self.root_mean_square(self.combine(op.name, inputs), eps)
+                values = [self.read(v, narrow) for v in inputs]
+                self.divisors[name] = self.root_mean_square(self.combine(op.name, values), eps)
             case Project(name, source):
                 op = self.interpreter.ops[name]
                 # A bias is the same everywhere: one row, broadcast.
-                self.logit_parts[name] = op if _is_one(source) else self.times(self.read(source), op)
+                self.logit_parts[name] = op if _is_one(source) else self.times(self.read(source, narrow), op)
             case Select() | Prediction():
                 pass  # selects are evaluated where they are aggregated
 
@@ -211,29 +246,39 @@ class _Run:
         prediction = self.interpreter.program.statements[-1]
         assert isinstance(prediction, Prediction)
         total = reduce(torch.add, (self.logit_parts[part.variable] for part in prediction.logits))
-        return total.expand(*self.shape, -1)
+        return total.expand(*(self.shape if self.where is None else self.where.shape), -1)
+
+    def is_narrow(self, statement: Statement) -> bool:
+        return self.where is not None and statement.name not in self.interpreter.seen_by_others
 
     # ------------------------------------------------------------------------------- attention
 
-    def aggregate(self, statement: Aggregate, value: Value) -> Float[Tensor, "batch pos dims"]:
-        names = _selector_names(statement)
+    def attention_key(self, statement: Aggregate) -> tuple[bool, tuple[str, ...]]:
+        return self.is_narrow(statement), tuple(selector.variable for selector in statement.selectors)
+
+    def aggregate(self, statement: Aggregate) -> Float[Tensor, "batch queries dims"]:
+        key = narrow, names = self.attention_key(statement)
+        value = self.read(statement.value)
         if not names:
-            return self.dense(value).cumsum(1) / self.counts[:, None]
-        if names not in self.attention:
-            scores = self.scores(names)
-            length = len(self.future)
-            masked = scores.expand(-1, length, -1).masked_fill(self.future, -math.inf)
-            self.attention[names] = masked.softmax(-1)
-        weights = self.attention[names]
+            mean = self.dense(value).cumsum(1) / self.counts[:, None]
+            return self.at_wanted(mean) if narrow else mean
+        if key not in self.attention:
+            future = self.future[self.where] if narrow else self.future
+            scores = self.scores(names, narrow).expand(-1, future.shape[-2], -1)
+            self.attention[key] = scores.masked_fill(future, -math.inf).softmax(-1)
+        weights = self.attention[key]
         match value:
             case Dense(dense):
                 return weights @ dense
             case OneHot(index, size, weight):
                 shares = weights if weight is None else weights * weight[:, None, :]
-                empty = shares.new_zeros(*shares.shape[:2], size)
-                return empty.scatter_add(2, index[:, None, :].expand_as(shares), shares)
+                batch = index.shape[0]
+                empty = shares.new_zeros(batch, shares.shape[1], size)
+                return empty.scatter_add(
+                    2, index[:, None, :].expand(batch, shares.shape[1], -1), shares.expand(batch, -1, -1)
+                )
 
-    def scores(self, names: tuple[str, ...]) -> Scores:
+    def scores(self, names: tuple[str, ...], narrow: bool = False) -> Scores:
         """The sum of selectors. Those with the same key are added on the query's side first."""
         by_key: dict[Operand, list[Select]] = {}
         for name in names:
@@ -241,14 +286,14 @@ class _Run:
             by_key.setdefault(select.key, []).append(select)
         parts: list[Tensor] = []
         for operand, selects in by_key.items():
-            rows = reduce(torch.add, (self.query_rows(select) for select in selects))
+            rows = reduce(torch.add, (self.query_rows(select, narrow) for select in selects))
             parts.append(self.against_keys(rows, self.read(operand)))
         return reduce(torch.add, parts)
 
-    def query_rows(self, select: Select) -> Float[Tensor, "#batch #query dims"]:
+    def query_rows(self, select: Select, narrow: bool) -> Float[Tensor, "#batch #query dims"]:
         """What each query looks for, in the key's basis."""
         op = self.interpreter.ops[select.name]
-        return op[None] if _is_one(select.query) else self.times(self.read(select.query), op)
+        return op[None] if _is_one(select.query) else self.times(self.read(select.query, narrow), op)
 
     def against_keys(self, rows: Float[Tensor, "#batch #query dims"], key: Value) -> Scores:
         match key:
@@ -261,16 +306,30 @@ class _Run:
 
     # ---------------------------------------------------------------------- element by element
 
-    def read(self, operand: Operand) -> Value:
+    def read(self, operand: Operand, narrow: bool = False) -> Value:
+        """The operand's value; `narrow`: at the wanted positions."""
         value = self.values[operand.variable]
+        if narrow and operand.variable not in self.narrow:
+            match value:
+                case Dense(dense):
+                    value = Dense(self.at_wanted(dense))
+                case OneHot(index):
+                    value = replace(value, index=self.at_wanted(index))
         if operand.norm is None:
             return value
         divisor = self.divisors[operand.norm]
+        if narrow and operand.norm not in self.narrow:
+            divisor = self.at_wanted(divisor)
         match value:
             case Dense(dense):
                 return Dense(dense / divisor[..., None])
             case OneHot():
                 return replace(value, weight=1 / divisor)
+
+    def at_wanted(self, x: Shaped[Tensor, "batch pos *dims"]) -> Shaped[Tensor, "batch wanted *dims"]:
+        assert self.where is not None
+        index = self.where if x.ndim == 2 else self.where[..., None].expand(-1, -1, x.shape[-1])
+        return x.gather(1, index)
 
     def dense(self, value: Value) -> Float[Tensor, "batch pos dims"]:
         match value:
@@ -288,10 +347,7 @@ class _Run:
                 found = torch.nn.functional.embedding(index, op)
                 return found if weight is None else found * weight[..., None]
 
-    def combine(self, name: str, inputs: tuple[Operand, ...]) -> Float[Tensor, "batch pos dims"]:
-        return self.combine_values(name, [self.read(operand) for operand in inputs])
-
-    def combine_values(self, name: str, values: list[Value]) -> Float[Tensor, "batch pos dims"]:
+    def combine(self, name: str, values: list[Value]) -> Float[Tensor, "batch pos dims"]:
         tensors = self.interpreter.tensors
         return reduce(torch.add, (self.times(v, tensors[f"{name}.{i}"]) for i, v in enumerate(values)))
 
@@ -302,7 +358,7 @@ class _Run:
         match function:
             case Network(name, activation, eps):
                 tensors = self.interpreter.tensors
-                x = self.combine_values(name, inputs)
+                x = self.combine(name, inputs)
                 if eps is not None:
                     x = x / self.root_mean_square(x, eps)[..., None]
                 hidden = x @ tensors[f"{name}.hidden"] + tensors[f"{name}.hidden_bias"]
@@ -318,10 +374,6 @@ class _Run:
         step = 2.0**self.interpreter.precision
         slack = 16 * torch.finfo(x.dtype).eps * step
         return (x * step + slack).floor() / step
-
-
-def _selector_names(statement: Aggregate) -> tuple[str, ...]:
-    return tuple(selector.variable for selector in statement.selectors)
 
 
 def _is_one(operand: Operand) -> bool:
