@@ -82,13 +82,13 @@ def bias_of(program: Program) -> Project | None:
 
 
 @dataclass(frozen=True)
-class _SumsToOne:
+class SumsToOne:
     """Variables whose dimensions add up to one everywhere: one-hot ones, and what attention makes of them."""
 
     names: frozenset[str]
 
     @classmethod
-    def of(cls, program: Program) -> "_SumsToOne":
+    def of(cls, program: Program) -> "SumsToOne":
         names = {"token", "pos", "one"}
         for statement in program.statements:
             if isinstance(statement, Aggregate) and statement.value.norm is None and statement.value.variable in names:
@@ -109,7 +109,7 @@ def fold_constants(program: Program) -> Program:
 
 def _fold_key_only(program: Program) -> Program | None:
     """A key-only select joins one with the same key whose query's dimensions add up to one."""
-    sums = _SumsToOne.of(program)
+    sums = SumsToOne.of(program)
     users = {
         s.name: [a.name for a in program.statements if isinstance(a, Aggregate) and s.name in variables_read(a)]
         for s in program.statements
@@ -131,7 +131,7 @@ def _fold_key_only(program: Program) -> Program | None:
 
 
 def _fold_bias_into_project(program: Program) -> Program | None:
-    bias, sums = bias_of(program), _SumsToOne.of(program)
+    bias, sums = bias_of(program), SumsToOne.of(program)
     if bias is None:
         return None
     for project in program.statements:

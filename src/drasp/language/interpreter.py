@@ -7,7 +7,7 @@ some positions only, what nothing else looks at is computed only there.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TypeAlias
@@ -96,6 +96,12 @@ class Interpreter:
         Selectors are [batch, query, key], before the softmax and the causal mask; norms are [batch, pos].
         """
         return _Run(self, ids, positions).trace()
+
+    def values(
+        self, ids: Int[Tensor, "batch pos"], positions: Int[Tensor, "batch pos"], operands: Sequence[Operand]
+    ) -> list[Float[Tensor, "batch pos _"]]:
+        """What lines would read, and nothing else: no selector is kept."""
+        return _Run(self, ids, positions).operands(operands)
 
     def _op(self, statement: Select | Project) -> Float[Tensor, "rows columns"]:
         match statement:
@@ -222,6 +228,11 @@ class _Run:
                     logits = self.summed_logits()
                     result[name] = logits.softmax(-1) if output == "softmax" else logits.sigmoid()
         return result
+
+    def operands(self, wanted: Sequence[Operand]) -> list[Tensor]:
+        for statement in self.interpreter.program.statements:
+            self.execute(statement)
+        return [self.dense(self.read(operand)) for operand in wanted]
 
     def execute(self, statement: Statement) -> None:
         narrow = self.is_narrow(statement)

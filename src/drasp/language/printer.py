@@ -21,7 +21,8 @@ from drasp.language.syntax import (
     TensorName,
     TensorOp,
 )
-from drasp.language.tensor_primitives import print_number, print_primitive, quote
+from drasp.language.tables import quote
+from drasp.language.tensor_primitives import print_number, print_primitive
 
 _WIDTH = 100
 

@@ -16,16 +16,22 @@ import numpy as np
 from jaxtyping import Float
 
 from drasp.errors import DraspError
-from drasp.language.bases import Basis, One, Tokens, size
+from drasp.language.bases import Basis, One, Tokens, labels, size
 from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor
+from drasp.language.tables import FOLLOWERS, TABLE, TOKEN, UnknownLabelError, canonical_text, quote, read_table
 
 Matrix = Float[np.ndarray, "rows columns"]
 
 # Words that stand for an axis; a token of that name is written in quotes.
 _AXES = ("k", "q", "inp", "out")
-_TOKEN = r'"(?:[^"\\]|\\.)*"|\w+'
-_PLACEHOLDER = re.compile(r"\{(\w+):(int|offset|token)\}")
-_PATTERNS = {"int": r"\d{1,9}", "offset": r"[+-]\s*\d{1,9}", "token": _TOKEN}
+_PLACEHOLDER = re.compile(r"\{(\w+):(int|offset|token|table|followers)\}")
+_PATTERNS = {
+    "int": r"\d{1,9}",
+    "offset": r"[+-]\s*\d{1,9}",
+    "token": TOKEN,
+    "table": TABLE,
+    "followers": FOLLOWERS,
+}
 
 
 class NotApplicable(DraspError):  # noqa: N818 - says why, and is shown as part of a ProgramError
@@ -132,6 +138,44 @@ def to_token(rows: Basis, columns: Basis, token: str) -> Matrix:
     return 1.0 * (j == columns.vocabulary.ids[token]) + 0.0 * i
 
 
+@tensor_primitive(select="k is next above q")
+def next_above(rows: Basis, columns: Basis) -> Matrix:
+    """Of the keys above the query the nearest most; nothing for the others."""
+    i, j = indices(rows, columns)
+    return np.where(j > i, 1 - (j - i - 1) / size(columns), 0.0)
+
+
+@tensor_primitive(select="k>q", project="out>inp")
+def above(rows: Basis, columns: Basis) -> Matrix:
+    i, j = indices(rows, columns)
+    return 1.0 * (j > i)
+
+
+@tensor_primitive(select="k<q", project="out<inp")
+def below(rows: Basis, columns: Basis) -> Matrix:
+    i, j = indices(rows, columns)
+    return 1.0 * (j < i)
+
+
+@tensor_primitive(select="{t:table}", project="{t:table}", vector=True)
+def table(rows: Basis, columns: Basis, text: str) -> Matrix:
+    """Whole numbers, written out."""
+    return 1.0 * _read(text, rows, columns, 0)
+
+
+@tensor_primitive(select="{t:followers}", project="{t:followers}", vector=True)
+def followers(rows: Basis, columns: Basis, text: str) -> Matrix:
+    """1 for the columns named behind a row, -1 for all others."""
+    return 1.0 * _read(text, rows, columns, -1)
+
+
+def _read(text: str, rows: Basis, columns: Basis, missing: int) -> np.ndarray:
+    try:
+        return read_table(text, labels(rows), labels(columns), missing)
+    except UnknownLabelError as error:
+        raise NotApplicable(str(error)) from None
+
+
 def build(op: PrimitiveTensor, special_op: PrimitiveTensor | None, rows: Basis, columns: Basis) -> Matrix:
     """The whole tensor: `op` on the rows of ordinary tokens, `special_op`, where given, on the special ones.
 
@@ -200,11 +244,19 @@ def known_texts(statement: str) -> Sequence[str]:
     return [_PLACEHOLDER.sub(lambda m: f"<{m.group(2)}>", text) for text in templates if text]
 
 
+def parameter_kinds(primitive: TensorPrimitive, statement: str) -> tuple[str, ...] | None:
+    """What a primitive's parameters are in a statement: int, offset, token …; None where it has no meaning there."""
+    template = _template(primitive, statement)
+    return None if template is None else tuple(kind for _, kind in _PLACEHOLDER.findall(template))
+
+
 def _template(primitive: TensorPrimitive, statement: str) -> str | None:
     return primitive.select if statement == "select" else primitive.project
 
 
 def _argument(text: str, kind: str) -> int | str | None:
+    if kind in ("table", "followers"):
+        return canonical_text(text)
     if kind != "token":
         return int(re.sub(r"\s", "", text))
     if text in _AXES:
@@ -220,16 +272,9 @@ def _argument(text: str, kind: str) -> int | str | None:
 def _text(value: int | str, kind: str) -> str:
     if isinstance(value, int):
         return f"{value:+d}" if kind == "offset" else str(value)
-    return quote(value, avoid=_AXES)
+    return quote(value, avoid=_AXES) if kind == "token" else value
 
 
 def print_number(x: float) -> str:
     """As short as reads back the same: 2 and 0.5 and 1e-05."""
     return repr(x).removesuffix(".0")
-
-
-def quote(token: str, avoid: Sequence[str] = ()) -> str:
-    """A token as it stands in a program's text: bare where it is a plain word."""
-    return (
-        token if re.fullmatch(r"\w+", token, re.ASCII) and token not in avoid else json.dumps(token, ensure_ascii=False)
-    )

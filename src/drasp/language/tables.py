@@ -1,0 +1,143 @@
+"""Small tensors written out between the parentheses of `op=(…)`.
+
+    a: a=-2 b=2; BOS: a=5 *=-1     whole numbers: rows, their columns; `*` is whatever is not named
+    BOS->a; a->a b; b->b EOS       1 where the column is named behind its row, -1 elsewhere
+
+Labels are those of the basis; one that is not a plain word stands in JSON's quotes.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from drasp.errors import DraspError
+
+TOKEN = r'"(?:[^"\\]|\\.)*"|\w+'
+_LABEL = rf"(?:{TOKEN}|\*)"
+_ENTRY = rf"{_LABEL}\s*=\s*[+-]?\d{{1,9}}"
+_ROW = rf"{_LABEL}\s*:\s*{_ENTRY}(?:\s+{_ENTRY})*"
+_FOLLOWED = rf"{_LABEL}\s*->\s*(?:{TOKEN})(?:\s+(?:{TOKEN}))*"
+TABLE = rf"{_ROW}(?:\s*;\s*{_ROW})*"
+FOLLOWERS = rf"{_FOLLOWED}(?:\s*;\s*{_FOLLOWED})*"
+
+_PART = re.compile(
+    rf"\s*;?\s*(?:(?P<row>{_LABEL})\s*(?::|->)|(?P<column>{_LABEL})(?:\s*=\s*(?P<value>[+-]?\d+))?)", re.DOTALL
+)
+
+# A row's label (None: `*`) and its columns with their numbers.
+Row = tuple[str | None, dict[str | None, int]]
+Whole = Int[np.ndarray, "rows columns"]
+
+
+class UnknownLabelError(DraspError):
+    """A table names a row or column that the tensor does not have."""
+
+
+def quote(token: str, avoid: Sequence[str] = ()) -> str:
+    """A token as it stands in a program's text: bare where it is a plain word."""
+    return (
+        token if re.fullmatch(r"\w+", token, re.ASCII) and token not in avoid else json.dumps(token, ensure_ascii=False)
+    )
+
+
+def _unquoted(text: str) -> str | None:
+    if text == "*":
+        return None
+    return str(json.loads(text)) if text.startswith('"') else text
+
+
+def _rows(text: str) -> Iterator[Row]:
+    row: Row | None = None
+    for part in _PART.finditer(text):
+        if part["row"] is not None:
+            if row:
+                yield row
+            row = (_unquoted(part["row"]), {})
+        elif row:
+            row[1][_unquoted(part["column"])] = int(part["value"] or 1)
+    if row:
+        yield row
+
+
+def read_table(text: str, rows: Sequence[str], columns: Sequence[str], missing: int) -> Whole:
+    """The numbers that a text stands for; `missing` is what an entry has that nothing is said of."""
+    matrix = np.full((len(rows), len(columns)), missing)
+    row_places = {label: i for i, label in enumerate(rows)}
+    column_places = {label: j for j, label in enumerate(columns)}
+    # What `*` stands for is set first, so that what is named overrides it.
+    for label, entries in sorted(_rows(text), key=lambda row: row[0] is not None):
+        values = np.full(len(columns), entries.get(None, missing))
+        for column, value in entries.items():
+            if column is not None:
+                values[_place(column_places, column)] = value
+        matrix[slice(None) if label is None else _place(row_places, label)] = values
+    return matrix
+
+
+def _place(places: dict[str, int], label: str) -> int:
+    if label not in places:
+        raise UnknownLabelError(f"{quote(label)} is not a direction of the variable, expected one of {_some(places)}")
+    return places[label]
+
+
+def _some(places: dict[str, int]) -> str:
+    labels = [quote(label) for label in places]
+    return ", ".join(labels[:8] + ["…"] * (len(labels) > 8))
+
+
+def canonical_text(text: str) -> str | None:
+    """The same table as this module writes it; None where a label is not JSON."""
+    try:
+        rows = list(_rows(text))
+    except ValueError:
+        return None
+    return "; ".join(_row_text(row, "->" in _PART.sub(_arrow, text)) for row in rows)
+
+
+def _arrow(part: re.Match[str]) -> str:
+    return "->" if part["row"] is not None and part.group().endswith("->") else ""
+
+
+def _row_text(row: Row, followers: bool) -> str:
+    label, entries = row
+    name = _label(label)
+    if followers:
+        return f"{name}->{' '.join(_label(column) for column in entries)}"
+    return f"{name}: {' '.join(f'{_label(column)}={value}' for column, value in entries.items())}"
+
+
+def _label(label: str | None) -> str:
+    return "*" if label is None else quote(label)
+
+
+def write_table(matrix: Whole, rows: Sequence[str], columns: Sequence[str]) -> str:
+    """The shortest text of this kind: a row's commonest number is its `*`, and so is the commonest row."""
+    texts = [_entries_text(values, columns) for values in matrix]
+    common, count = Counter(texts).most_common(1)[0]
+    shared = common if common and (count > 1 or len(rows) == 1) else ""
+    # A row without a number in it must be named where others are meant by `*`.
+    named = [
+        f"{quote(label)}: {text or '*=0'}"
+        for label, text in zip(rows, texts, strict=True)
+        if text != shared and (text or shared)
+    ]
+    return "; ".join([*named, *([f"*: {shared}"] if shared else [])])
+
+
+def _entries_text(values: Int[np.ndarray, " columns"], columns: Sequence[str]) -> str:
+    usual = int(Counter(values.tolist()).most_common(1)[0][0])
+    entries = [f"{quote(c)}={v}" for c, v in zip(columns, values.tolist(), strict=True) if v != usual]
+    return " ".join([*entries, *([f"*={usual}"] if usual else [])])
+
+
+def write_followers(matrix: Whole, rows: Sequence[str], columns: Sequence[str]) -> str:
+    """Rows with at least one positive entry, and the columns of these."""
+    return "; ".join(
+        f"{quote(label)}->{' '.join(quote(c) for c, v in zip(columns, values, strict=True) if v > 0)}"
+        for label, values in zip(rows, matrix, strict=True)
+        if (values > 0).any()
+    )

@@ -1,0 +1,1 @@
+"""Naming: from a pruned program to one that a person reads."""

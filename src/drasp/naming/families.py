@@ -1,0 +1,140 @@
+"""Which tensors of the library come nearest to a given one: candidates, for the whole program to decide between."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from drasp.language.bases import Basis, One, Tokens
+from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor
+from drasp.language.tensor_primitives import NotApplicable, build, parameter_kinds, tensor_primitives
+from drasp.vocabulary import Vocabulary
+
+Matrix = Float[np.ndarray, "rows columns"]
+
+ZEROS = PrimitiveTensor("zeros")
+_OFFSETS = [step for step in range(-8, 9) if step]
+_WHOLE = range(7)
+_NEAREST = 3  # that are worth a try
+_LEAST_SCORE = 0.25
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """`score` is the correlation with the tensor that it would replace, where the two sides are in use."""
+
+    op: PrimitiveTensor
+    special: PrimitiveTensor | None
+    score: float
+
+    @property
+    def is_nothing(self) -> bool:
+        return self.op.primitive == "zeros" and (self.special is None or self.special.primitive == "zeros")
+
+    def times(self, factor: float) -> "Candidate":
+        def scaled(op: PrimitiveTensor) -> PrimitiveTensor:
+            return op if op.primitive == "zeros" else replace(op, scale=float(f"{op.scale * factor:.2g}"))
+
+        return replace(self, op=scaled(self.op), special=self.special and scaled(self.special))
+
+    def hard(self) -> "Candidate":
+        """At the library's usual scale."""
+
+        def hardened(op: PrimitiveTensor) -> PrimitiveTensor:
+            return op if op.primitive == "zeros" else replace(op, scale=np.copysign(DEFAULT_SCALE, op.scale).item())
+
+        return replace(self, op=hardened(self.op), special=self.special and hardened(self.special))
+
+
+def candidates(tensor: Matrix, usage: Matrix, rows: Basis, columns: Basis, statement: str, shift: bool) -> list[Candidate]:
+    """The best of the library, at fitted scales; `shift` says that a row may be raised as a whole.
+
+    `usage` says how often an entry plays a part. Special tokens may have a tensor of their own.
+    """
+    everywhere = np.ones_like(tensor, dtype=bool)
+    whole = [Candidate(op, None, score) for op, score in _nearest(tensor, usage, everywhere, rows, columns, statement, shift)]
+    special = _special(rows, columns)
+    if special is None:
+        return whole
+    parts = [_nearest(tensor, usage, part, rows, columns, statement, shift) for part in (~special, special)]
+    shares = [float((usage * part).sum() / usage.sum()) for part in (~special, special)]
+    split = [
+        Candidate(op, other, shares[0] * score + shares[1] * other_score)
+        for (op, score), (other, other_score) in product(*parts)
+    ]
+    return whole + sorted(split, key=lambda c: -c.score)
+
+
+def _special(rows: Basis, columns: Basis) -> Bool[np.ndarray, "rows columns"] | None:
+    """Which entries `special_op=` would be for."""
+    side = columns if isinstance(rows, One) else rows
+    if not isinstance(side, Tokens) or not side.vocabulary.special:
+        return None
+    marks = np.array([token in side.vocabulary.special for token in side.vocabulary.tokens])
+    from drasp.language.bases import size
+
+    chosen = marks[None, :] if isinstance(rows, One) else marks[:, None]
+    return np.broadcast_to(chosen, (size(rows), size(columns)))
+
+
+def _nearest(
+    tensor: Matrix,
+    usage: Matrix,
+    part: Bool[np.ndarray, "rows columns"],
+    rows: Basis,
+    columns: Basis,
+    statement: str,
+    shift: bool,
+) -> list[tuple[PrimitiveTensor, float]]:
+    """Nothing at all, and what correlates most; those of one primitive differ in their parameters."""
+    weights = usage * part
+    mine = _centred(tensor, weights, shift)
+    power = float((weights * mine**2).sum())
+    found: list[tuple[PrimitiveTensor, float]] = []
+    for op, matrix in _library(rows, columns, statement):
+        theirs = _centred(matrix, weights, shift)
+        energy = float((weights * theirs**2).sum())
+        if energy < 1e-12 or power < 1e-12:
+            continue
+        overlap = float((weights * mine * theirs).sum())
+        score = abs(overlap) / (energy * power) ** 0.5
+        if score > _LEAST_SCORE:
+            found.append((replace(op, scale=float(f"{overlap / energy:.2g}")), score))
+    found.sort(key=lambda pair: -pair[1])
+    return [(ZEROS, 0.0), *found[:_NEAREST]]
+
+
+def _centred(matrix: Matrix, weights: Matrix, shift: bool) -> Matrix:
+    if not shift:
+        return matrix
+    totals = weights.sum(1, keepdims=True)
+    means = (weights * matrix).sum(1, keepdims=True) / np.where(totals > 0, totals, 1)
+    return matrix - means
+
+
+@lru_cache(maxsize=8)
+def _library(rows: Basis, columns: Basis, statement: str) -> tuple[tuple[PrimitiveTensor, Matrix], ...]:
+    """Every tensor of the library that exists for these sides, once, with usual parameters."""
+    side = columns if isinstance(columns, Tokens) else rows
+    vocabulary = side.vocabulary if isinstance(side, Tokens) else None
+    found: dict[bytes, tuple[PrimitiveTensor, Matrix]] = {}
+    for primitive in tensor_primitives().values():
+        kinds = parameter_kinds(primitive, statement)
+        for arguments in _arguments(kinds, vocabulary) if kinds is not None else ():
+            op = PrimitiveTensor(primitive.name, arguments, scale=1.0)
+            try:
+                matrix = build(op, None, rows, columns)
+            except NotApplicable:
+                continue
+            found.setdefault(matrix.tobytes(), (op, matrix))
+    return tuple(found.values())
+
+
+def _arguments(kinds: tuple[str, ...], vocabulary: Vocabulary | None) -> Iterator[tuple[int | str, ...]]:
+    """What a primitive's parameters are tried with; tables are written, not guessed."""
+    tokens = vocabulary.tokens if vocabulary else ()
+    ranges = {"int": _WHOLE, "offset": _OFFSETS, "token": tokens, "table": (), "followers": ()}
+    return product(*(ranges[kind] for kind in kinds))

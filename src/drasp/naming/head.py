@@ -1,0 +1,146 @@
+"""The last step of every program is linear: what its projects read, and the model's answers, at positions that count.
+
+Given what is read, the projects' tensors can be judged and fitted without running the program again, and fitting
+them to the answers (not to the logits) is convex: answers are what agreement counts, and a sharp boundary
+between them needs no likeness of logits.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from drasp.decompiler.elimination import minimise
+from drasp.decompiler.oracle import Oracle
+from drasp.language import Interpreter
+from drasp.language.syntax import Prediction, Program, Project, TensorName
+from drasp.measure import predictions
+from drasp.naming.rewrite import dense_ops, dtype_of
+from drasp.vocabulary import Output
+
+_SAMPLE = 6000  # answers that a fit begins with
+_ROUNDS = 3  # fits, each with the answers that the last one missed
+_STEPS = 60
+_DECAY = 1e-7  # holds back what the answers do not need
+
+Rows = Float[Tensor, "rows n_vocab"]
+
+
+@dataclass(frozen=True)
+class Head:
+    """What the projects read, side by side (one answer a row); the model's answers; and whose answers they are."""
+
+    output: Output
+    projects: tuple[Project, ...]
+    widths: tuple[int, ...]
+    features: Float[Tensor, "answers rows"]
+    said: Int[Tensor, " answers"] | Bool[Tensor, "answers n_vocab"]
+    inputs: Int[Tensor, " answers"]
+    n_inputs: int
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, program: Program, oracle: Oracle) -> "Head":
+        projects = projects_of(program)
+        operands = [project.input for project in projects]
+        interpreter = Interpreter(program)
+        features: list[Tensor] = []
+        said: list[Tensor] = []
+        inputs: list[Tensor] = []
+        count = 0
+        for batch in oracle.batches:
+            read = torch.cat(interpreter.values(batch.inputs.ids, batch.inputs.positions, operands), -1)
+            features.append(batch.at_counted(read)[batch.valid])
+            said.append(predictions(batch.logits[batch.valid], oracle.output))
+            whose = torch.arange(count, count + len(batch.valid))[:, None].expand_as(batch.valid)
+            inputs.append(whose[batch.valid])
+            count += len(batch.valid)
+        widths = tuple(len(op) for op in (dense_ops(program)[p.name] for p in projects))
+        return cls(oracle.output, projects, widths, torch.cat(features), torch.cat(said), torch.cat(inputs), count)
+
+    def stacked(self, ops: Mapping[str, Rows]) -> Rows:
+        """All projects' tensors as one."""
+        return torch.cat([ops[project.name].float() for project in self.projects])
+
+    def slices(self) -> dict[str, slice]:
+        ends = list(accumulate(self.widths))
+        return {
+            p.name: slice(end - width, end) for p, width, end in zip(self.projects, self.widths, ends, strict=True)
+        }
+
+    def right(self, logits: Rows) -> Bool[Tensor, " answers"]:
+        same = predictions(logits, self.output) == self.said
+        return same if same.ndim == 1 else same.all(-1)
+
+    @torch.no_grad()
+    def agreement(self, ops: Rows) -> float:
+        """The share of inputs on which all answers are the model's."""
+        wrong = ~self.right(self.features @ ops)
+        return 1 - len(self.inputs[wrong].unique()) / self.n_inputs
+
+    @torch.no_grad()
+    def fitted(self, start: Rows, free: Bool[Tensor, " rows"]) -> Rows:
+        """The rows marked free fitted to the answers; a fit is repeated with the answers it missed."""
+        generator = torch.Generator().manual_seed(0)
+        chosen = torch.randperm(len(self.features), generator=generator)[:_SAMPLE]
+        best, ops = start, start
+        for _ in range(_ROUNDS):
+            with torch.enable_grad():
+                ops = self._fit(chosen, ops, free)
+            if self.agreement(ops) > self.agreement(best):
+                best = ops
+            missed = (~self.right(self.features @ ops)).nonzero()[:, 0]
+            if not len(missed):
+                break
+            chosen = torch.cat([chosen, missed[:_SAMPLE]]).unique()
+        return best
+
+    def _fit(self, chosen: Int[Tensor, " chosen"], start: Rows, free: Bool[Tensor, " rows"]) -> Rows:
+        x, said = self.features[chosen].double(), self.said[chosen]
+        fixed = x[:, ~free] @ start[~free].double()
+        read = x[:, free]
+
+        def loss(values: Sequence[Tensor]) -> Tensor:
+            logits = read @ values[0] + fixed
+            if self.output == "softmax":
+                miss = F.cross_entropy(logits, said)
+            else:
+                miss = F.binary_cross_entropy_with_logits(logits, said.double())
+            return miss + _DECAY * values[0].square().mean()
+
+        [rows] = minimise(loss, [start[free].double()], _STEPS)
+        ops = start.clone()
+        ops[free] = rows.float()
+        return ops
+
+
+def projects_of(program: Program) -> tuple[Project, ...]:
+    prediction = program.statements[-1]
+    assert isinstance(prediction, Prediction)
+    used = {r.variable for r in prediction.logits}
+    return tuple(s for s in program.statements if isinstance(s, Project) and s.name in used)
+
+
+def refitted(program: Program, oracle: Oracle) -> Program:
+    """The program with all its stored project tensors fitted to the model's answers."""
+    head = Head.of(program, oracle)
+    free = torch.zeros(sum(head.widths), dtype=torch.bool)
+    for project in head.projects:
+        free[head.slices()[project.name]] = isinstance(project.op, TensorName)
+    ops = head.stacked(dense_ops(program))
+    return with_ops(program, head, head.fitted(ops, free)) if free.any() else program
+
+
+def with_ops(program: Program, head: Head, ops: Rows) -> Program:
+    """The program with its stored project tensors taken from the stacked ones."""
+    slices = head.slices()
+    new = {
+        project.op.name: ops[slices[project.name]].to(dtype_of(program)).clone()
+        for project in head.projects
+        if isinstance(project.op, TensorName)
+    }
+    return replace(program, tensors={**program.tensors, **new})

@@ -1,0 +1,151 @@
+"""Replacing a variable by another of which it is a linear function: the map goes into the tensors that follow."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from drasp.decompiler.tidy import without_unused
+from drasp.language import Interpreter
+from drasp.language.syntax import (
+    Aggregate,
+    ElementWise,
+    Network,
+    Norm,
+    Operand,
+    Prediction,
+    PrimitiveFunction,
+    Program,
+    Project,
+    Reference,
+    Select,
+    Statement,
+    TensorName,
+)
+
+
+def dtype_of(program: Program) -> torch.dtype:
+    """That of the stored tensors: what is added to them must not make them coarser."""
+    return next((tensor.dtype for tensor in program.tensors.values()), torch.float32)
+
+
+def dense_ops(program: Program) -> Mapping[str, Float[Tensor, "rows columns"]]:
+    """The tensor of every select and project, whether stored or of the library."""
+    return Interpreter(program, dtype_of(program)).ops
+
+
+def with_op(statement: Select | Project, tensor: str) -> Select | Project:
+    return replace(statement, op=TensorName(tensor), special_op=None)
+
+
+def fresh_name(program: Program, name: str) -> str:
+    """A name that neither a variable nor a tensor of the program has."""
+    taken = {*program.tensors, *(s.name for s in program.statements)}
+    while name in taken or any(other.startswith(f"{name}.") for other in taken):
+        name += "_"
+    return name
+
+
+def rename_variables(statement: Statement, names: Mapping[str, str]) -> Statement:
+    """Reads other variables instead."""
+
+    def operand(old: Operand) -> Operand:
+        norm = names.get(old.norm, old.norm) if old.norm else None
+        return Operand(names.get(old.variable, old.variable), norm)
+
+    def references(old: tuple[Reference, ...]) -> tuple[Reference, ...]:
+        return tuple(Reference(names.get(r.variable, r.variable)) for r in old)
+
+    match statement:
+        case Select(query=query, key=key):
+            return replace(statement, query=operand(query), key=operand(key))
+        case Aggregate(selectors=selectors, value=value):
+            return replace(statement, selectors=references(selectors), value=operand(value))
+        case ElementWise(inputs=inputs) | Norm(inputs=inputs):
+            return replace(statement, inputs=tuple(map(operand, inputs)))
+        case Project(input=source):
+            return replace(statement, input=operand(source))
+        case Prediction(logits=logits):
+            return replace(statement, logits=references(logits))
+
+
+def reexpress(program: Program, name: str, new: Operand, matrix: Float[Tensor, "new old"]) -> Program | None:
+    """The program in which `name` is read as `new` times a matrix; None where a reader cannot take the matrix in.
+
+    What aggregates the variable aggregates `new`, and its own readers take the matrix in.
+    """
+    return _Reexpression(program, {name: new}, matrix).result()
+
+
+class _Reexpression:
+    """`instead` holds what is read instead of which variable; all of them are to be multiplied by the matrix."""
+
+    def __init__(self, program: Program, instead: dict[str, Operand], matrix: Tensor) -> None:
+        self.program, self.instead = program, instead
+        self.matrix = matrix.to(dtype_of(program))
+        self.ops = dense_ops(program)
+        self.tensors = dict(program.tensors)
+
+    def result(self) -> Program | None:
+        statements: list[Statement] = []
+        for statement in self.program.statements:
+            changed = self.changed(statement)
+            if changed is None:
+                return None
+            statements.append(changed)
+        return without_unused(replace(self.program, statements=tuple(statements), tensors=self.tensors))
+
+    def changed(self, statement: Statement) -> Statement | None:
+        match statement:
+            case Select(name, query, key) if self.meant(query) or self.meant(key):
+                left, right = self.operand(query), self.operand(key)
+                if left is None or right is None:
+                    return None
+                op = self.ops[name]
+                op = self.matrix @ op if self.meant(query) else op
+                op = op @ self.matrix.T if self.meant(key) else op
+                return replace(with_op(statement, self.store(f"A_{name}", op)), query=left, key=right)
+            case Project(name, source) if self.meant(source):
+                read = self.operand(source)
+                stored = self.store(f"R_{name}", self.matrix @ self.ops[name])
+                return read and replace(with_op(statement, stored), input=read)
+            case Aggregate(name, value=value) if self.meant(value):
+                read = self.operand(value)
+                if read is None:
+                    return None
+                self.instead[name] = Operand(name)
+                return replace(statement, value=read)
+            case Norm(inputs=inputs, op=TensorName(tensor)) | ElementWise(inputs=inputs, function=Network(tensor)):
+                return self.changed_inputs(statement, inputs, tensor)
+            case ElementWise(inputs=inputs, function=PrimitiveFunction()) if any(map(self.meant, inputs)):
+                return None
+            case _:
+                return statement
+
+    def changed_inputs(
+        self, statement: Norm | ElementWise, inputs: tuple[Operand, ...], tensor: str
+    ) -> Statement | None:
+        read = [self.operand(operand) for operand in inputs]
+        if any(operand is None for operand in read):
+            return None
+        for i, operand in enumerate(inputs):
+            if self.meant(operand):
+                self.tensors[f"{tensor}.{i}"] = self.matrix @ self.tensors[f"{tensor}.{i}"]
+        return replace(statement, inputs=tuple(operand for operand in read if operand))
+
+    def meant(self, operand: Operand) -> bool:
+        return operand.variable in self.instead
+
+    def operand(self, old: Operand) -> Operand | None:
+        """What is read instead; a variable cannot be divided twice."""
+        new = self.instead.get(old.variable)
+        if new is None:
+            return old
+        return None if new.norm and old.norm else Operand(new.variable, new.norm or old.norm)
+
+    def store(self, name: str, tensor: Tensor) -> str:
+        name = fresh_name(replace(self.program, tensors=self.tensors), name)
+        self.tensors[name] = tensor
+        return name

@@ -1,0 +1,179 @@
+"""What has no name becomes whole numbers, as few and small as the answers allow; a small table is written out.
+
+Signs of logits do not depend on their scale, so with a sigmoid each token's column has a scale of its own.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from drasp.decompiler.tidy import changed
+from drasp.language import Interpreter
+from drasp.language.bases import Basis, Space, labels
+from drasp.language.interpreter import basis_of
+from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor, Program, Project, Select, TensorName
+from drasp.language.tables import write_followers, write_table
+from drasp.naming.head import Head, Rows, projects_of
+from drasp.naming.judge import Judge
+from drasp.naming.rewrite import dense_ops, dtype_of
+from drasp.naming.tensors import project_bases
+
+_LARGEST = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 30)  # what a tensor's largest entry is rounded to
+_MARGIN = 1e-3  # of the largest entry: nearer to 0, a logit's sign is an accident of rounding
+_MOST_ENTRIES = 40  # of a table that is written out
+_MOST_TRIED = 200  # entries that are tried one by one whether they can be 0
+
+
+def round_projects(program: Program, judge: Judge) -> Program:
+    """All projects at once where none has a name yet, or else those that have none, at their present scale."""
+    fit, check = Head.of(program, judge.fit), Head.of(program, judge.check)
+    stored = [p for p in fit.projects if isinstance(p.op, TensorName)]
+    if not stored:
+        return program
+    ops = _without_unused_rows(fit, fit.stacked(dense_ops(program)))
+    if len(stored) == len(fit.projects):
+        whole = _signs(fit, ops, check, judge.floor)
+        if whole is None:
+            whole = _by_column(fit, ops) if fit.output == "sigmoid" else _by_step(check, ops, judge.floor)
+        if whole is not None and check.agreement(whole) >= judge.floor:
+            return _written(program, fit, whole, scale=DEFAULT_SCALE)
+        return program
+    for project in stored:
+        program = _rounded_alone(program, project, judge)
+    return program
+
+
+def _without_unused_rows(head: Head, ops: Rows) -> Rows:
+    """Directions that no input ever has."""
+    used = head.features.abs().amax(0) > 0
+    return torch.where(used[:, None], ops, 0.0)
+
+
+def _signs(head: Head, ops: Rows, check: Head, floor: float) -> Rows | None:
+    """1 and -1, where that is enough; for logits whose signs are the answer."""
+    used = head.features.abs().amax(0) > 0
+    signs = torch.where(ops > 0, 1.0, -1.0)
+    signs[~used] = -1.0
+    good = head.output == "sigmoid" and len(head.projects) == 1 and check.agreement(signs) >= floor
+    return signs if good else None
+
+
+def _by_column(head: Head, ops: Rows) -> Rows:
+    """For each token the smallest whole numbers that decide on it as before."""
+    return torch.stack([_whole_column(head, ops[:, token], token) for token in range(ops.shape[1])], 1)
+
+
+def _whole_column(head: Head, column: Tensor, token: int) -> Tensor:
+    said = head.said[:, token]
+    if not said.any():
+        return torch.zeros_like(column)
+
+    def misses(tried: Tensor) -> int:
+        logits = head.features @ tried
+        clear = logits.abs() > _MARGIN * tried.abs().amax()
+        return int((((logits > 0) != said) | ~clear).sum())
+
+    allowed = misses(column)
+    rounded = (_rounded(column, largest) for largest in _LARGEST)
+    whole = next((tried for tried in rounded if misses(tried) <= allowed), None)
+    if whole is None:
+        return column
+    for row in whole.abs().argsort().tolist():
+        if whole[row]:
+            fewer = whole.clone()
+            fewer[row] = 0
+            whole = fewer if fewer.any() and misses(fewer) <= allowed else whole
+    return whole
+
+
+def _rounded(tensor: Tensor, largest: int) -> Tensor:
+    return (tensor * (largest / tensor.abs().amax().clamp(min=1e-30))).round()
+
+
+def _by_step(check: Head, ops: Rows, floor: float) -> Rows | None:
+    """One step for the whole tensor; a row may be raised as a whole, so that most of it is 0."""
+    level = ops - ops.median(1, keepdim=True).values
+    rounded = (_rounded(level, largest) for largest in _LARGEST)
+    whole = next((tried for tried in rounded if check.agreement(tried) >= floor), None)
+    if whole is None:
+        return None
+    entries = whole.nonzero()
+    for row, column in entries.tolist() if len(entries) <= _MOST_TRIED else ():
+        fewer = whole.clone()
+        fewer[row, column] = 0
+        whole = fewer if check.agreement(fewer) >= floor else whole
+    return whole
+
+
+def _rounded_alone(program: Program, project: Project, judge: Judge) -> Program:
+    fit, check = Head.of(program, judge.fit), Head.of(program, judge.check)
+    place = fit.slices()[project.name]
+    ops = _without_unused_rows(fit, fit.stacked(dense_ops(program)))
+    mine = ops[place] - (ops[place].median(1, keepdim=True).values if fit.output == "softmax" else 0)
+    for largest in _LARGEST:
+        step = float(f"{float(mine.abs().amax()) / largest:.2g}")
+        tried = ops.clone()
+        tried[place] = (mine / max(step, 1e-30)).round() * step
+        if check.agreement(tried) >= judge.floor:
+            return _with_table(program, project, (mine / step).round(), step)
+    return program
+
+
+def _written(program: Program, head: Head, whole: Rows, scale: float) -> Program:
+    for project in head.projects:
+        program = _with_table(program, project, whole[head.slices()[project.name]], scale)
+    return program
+
+
+def _with_table(program: Program, statement: Select | Project, whole: Tensor, scale: float) -> Program:
+    """A small table stands in the text; of a larger one, or one whose rows mean nothing, the numbers are kept."""
+    if isinstance(statement, Select):
+        types = Interpreter(program).types
+        rows, columns = basis_of(types, statement.query), basis_of(types, statement.key)
+    else:
+        rows, columns = project_bases(program, statement)
+    table = _table(whole, rows, columns, scale)
+    if table is not None:
+        return changed(program, {statement.name: replace(statement, op=table, special_op=None)}, {})
+    assert isinstance(statement.op, TensorName)
+    plain = 1.0 if scale == DEFAULT_SCALE else scale
+    return changed(program, {}, {statement.op.name: whole.to(dtype_of(program)) * plain})
+
+
+def _table(whole: Tensor, rows: Basis, columns: Basis, scale: float) -> PrimitiveTensor | None:
+    matrix = whole.round().long().numpy()
+    if isinstance(rows, Space) or isinstance(columns, Space) or not np.array_equal(matrix, whole.numpy()):
+        return None
+    if not matrix.any():
+        return PrimitiveTensor("zeros")
+    if set(np.unique(matrix).tolist()) == {-1, 1}:
+        text = write_followers(matrix, labels(rows), labels(columns))
+        return PrimitiveTensor("followers", (text,), scale) if len(text.split()) <= _MOST_ENTRIES else None
+    text = write_table(matrix, labels(rows), labels(columns))
+    return PrimitiveTensor("table", (text,), scale) if text.count("=") <= _MOST_ENTRIES else None
+
+
+def round_selects(program: Program, judge: Judge) -> Program:
+    """A query's row may be raised as a whole, so that most of it is 0."""
+    for select in [s for s in program.statements if isinstance(s, Select) and isinstance(s.op, TensorName)]:
+        program = _rounded_select(program, select, judge)
+    return program
+
+
+def _rounded_select(program: Program, select: Select, judge: Judge) -> Program:
+    tensor = dense_ops(program)[select.name]
+    level = tensor - tensor.median(1, keepdim=True).values
+    for largest in _LARGEST:
+        step = float(f"{float(level.abs().amax()) / largest:.2g}")
+        tried = _with_table(program, select, (level / max(step, 1e-30)).round(), step)
+        if judge.passes(tried):
+            return tried
+    return program
+
+
+def is_rounded(program: Program) -> bool:
+    """Whether every project has a name or whole numbers."""
+    ops = dense_ops(program)
+    return all(bool((ops[p.name] == ops[p.name].round()).all()) for p in projects_of(program))

@@ -1,0 +1,396 @@
+"""Algebra that never costs agreement: what is there twice, constant or linear goes, and equal programs get equal text."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from drasp.decompiler.tidy import (
+    SumsToOne,
+    fold_constants,
+    operands_of,
+    renumbered,
+    variables_read,
+    without_unused,
+)
+from drasp.language import Interpreter
+from drasp.language.syntax import (
+    ONE,
+    Aggregate,
+    ElementWise,
+    Network,
+    Norm,
+    Operand,
+    Prediction,
+    PrimitiveFunction,
+    PrimitiveTensor,
+    Program,
+    Project,
+    Reference,
+    Select,
+    Statement,
+    TensorName,
+    tensor_names,
+)
+from drasp.naming.rewrite import dense_ops, dtype_of, fresh_name, reexpress, rename_variables, with_op
+
+_ONE_HOT = ("token", "pos")
+
+
+def simplify(program: Program) -> Program:
+    """The same logits from fewer lines, in canonical order and with canonical names."""
+    program = without_unused(program)
+    while (simpler := _step(program)) is not None:
+        program = simpler
+    return canonical(_with_centred_selects(program))
+
+
+def _step(program: Program) -> Program | None:
+    found = next((simpler for step in _STEPS if (simpler := step(program)) is not None), None)
+    if found is not None:
+        return found
+    folded = fold_constants(program)
+    return folded if folded.lines < program.lines else None
+
+
+# ---------------------------------------------------------------------------- variables that go
+
+
+def _without_aliases(program: Program) -> Program | None:
+    """`no_op` and `keep` give another variable once more; the mean of ones is one."""
+    for statement in program.statements:
+        match statement:
+            case ElementWise(name, inputs, PrimitiveFunction("no_op")):
+                same = inputs[0]
+            case ElementWise(name, inputs, PrimitiveFunction("keep", (i,))):
+                same = inputs[int(i) - 1]
+            case Aggregate(name, value=value) if value == ONE:
+                same = ONE
+            case _:
+                continue
+        if same.norm is None:
+            renamed = tuple(rename_variables(s, {name: same.variable}) for s in program.statements)
+            return without_unused(replace(program, statements=renamed))
+    return None
+
+
+def _without_tables(program: Program) -> Program | None:
+    """An element-wise operation of one one-hot variable is a table, hence linear in it."""
+    for statement in program.statements:
+        if isinstance(statement, ElementWise) and (source := _only_one_hot(statement.inputs)) is not None:
+            found = reexpress(program, statement.name, Operand(source), _table(program, statement.name, source))
+            if found is not None:
+                return found
+    return None
+
+
+def _without_tabled_norms(program: Program) -> Program | None:
+    """A norm of one one-hot variable is a table too: what it divides, that variable or `one`, takes it in."""
+    for norm in program.statements:
+        source = _only_one_hot(norm.inputs) if isinstance(norm, Norm) else None
+        if source is None:
+            continue
+        for read in (Operand(source, norm.name), Operand("one", norm.name)):
+            if any(read in operands_of(s) for s in program.statements):
+                weights = 1 / _table(program, norm.name, source)
+                matrix = weights.diag() if read.variable == source else weights[:, None]
+                alias = fresh_name(program, "divided")
+                found = reexpress(_with_alias(program, read, alias), alias, Operand(source), matrix)
+                if found is not None:
+                    return found
+    return None
+
+
+def _with_alias(program: Program, read: Operand, alias: str) -> Program:
+    """A variable of its own for an operand, so that it can be expressed anew."""
+    statements: list[Statement] = []
+    for statement in program.statements:
+        if isinstance(statement, Norm) and statement.name == read.norm:
+            statements += [statement, ElementWise(alias, (read,), PrimitiveFunction("no_op"))]
+        else:
+            statements.append(_replace_operand(statement, read, Operand(alias)))
+    return replace(program, statements=tuple(statements))
+
+
+def _replace_operand(statement: Statement, old: Operand, new: Operand) -> Statement:
+    def swap(operand: Operand) -> Operand:
+        return new if operand == old else operand
+
+    match statement:
+        case Select(query=query, key=key):
+            return replace(statement, query=swap(query), key=swap(key))
+        case Aggregate(value=value):
+            return replace(statement, value=swap(value))
+        case ElementWise(inputs=inputs) | Norm(inputs=inputs):
+            return replace(statement, inputs=tuple(map(swap, inputs)))
+        case Project(input=source):
+            return replace(statement, input=swap(source))
+        case Prediction():
+            return statement
+
+
+def _only_one_hot(inputs: tuple[Operand, ...]) -> str | None:
+    """The one-hot variable that is the only thing read, besides `one`."""
+    if any(operand.norm for operand in inputs):
+        return None
+    names = {operand.variable for operand in inputs} - {"one"}
+    if not names:
+        return "one"
+    return names.pop() if len(names) == 1 and names <= set(_ONE_HOT) else None
+
+
+@torch.no_grad()
+def _table(program: Program, name: str, source: str) -> Float[Tensor, "directions *dims"]:
+    """The variable's value for each direction of the one-hot variable it depends on."""
+    count = {"token": len(program.vocabulary), "pos": program.n_positions, "one": 1}[source]
+    each, first = torch.arange(count)[:, None], torch.zeros(count, 1, dtype=torch.long)
+    ids, positions = (first, each) if source == "pos" else (each, first)
+    return Interpreter(program, torch.float64).trace(ids, positions)[name][:, 0]
+
+
+# -------------------------------------------------------------------------- lines that are one
+
+
+def _without_copies(program: Program) -> Program | None:
+    """Statements that say the same of the same variables are one."""
+    seen: dict[Any, Statement] = {}
+    for statement in program.statements:
+        same = seen.setdefault(_content(program, statement), statement)
+        if same is not statement:
+            renamed = (rename_variables(s, {statement.name: same.name}) for s in program.statements if s != statement)
+            comment = _joined(same.comment, statement.comment)
+            kept = tuple(replace(s, comment=comment) if s.name == same.name else s for s in renamed)
+            return _logits_once(program, replace(program, statements=kept), same.name)
+    return None
+
+
+def _logits_once(before: Program, after: Program, name: str) -> Program | None:
+    """Logits that would be added twice are doubled instead."""
+    prediction = after.statements[-1]
+    assert isinstance(prediction, Prediction)
+    count = sum(r.variable == name for r in prediction.logits)
+    if count < 2:
+        return without_unused(after)
+    kept = tuple(r for r in prediction.logits if r.variable != name)
+    project = next(s for s in after.statements if s.name == name)
+    assert isinstance(project, Project)
+    return _with_tensor(
+        replace(after, statements=(*after.statements[:-1], replace(prediction, logits=(*kept, Reference(name))))),
+        project,
+        count * dense_ops(before)[name],
+    )
+
+
+def _content(program: Program, statement: Statement) -> Any:
+    """What a statement says, without its name; stored tensors by their numbers."""
+    tensors = tuple(_digest(program.tensors[name]) for name in tensor_names(statement))
+    match statement:
+        case Select(op=TensorName()) | Project(op=TensorName()) | Norm(op=TensorName()):
+            nameless: Statement = replace(statement, op=TensorName(""))
+        case ElementWise(function=Network() as network):
+            nameless = replace(statement, function=replace(network, name=""))
+        case _:
+            nameless = statement
+    if isinstance(nameless, Prediction):
+        return nameless
+    return replace(nameless, name="", comment=""), tensors
+
+
+def _digest(tensor: Tensor) -> str:
+    return sha256(tensor.detach().double().contiguous().numpy().tobytes()).hexdigest()
+
+
+def _joined(*comments: str) -> str:
+    """The comments of lines that became one, each once."""
+    parts = [part for comment in comments for part in comment.split(", ") if part]
+    return ", ".join(dict.fromkeys(parts))
+
+
+def _with_merged_inputs(program: Program) -> Program | None:
+    """A norm or an MLP reads no variable twice."""
+    for statement in program.statements:
+        match statement:
+            case Norm(inputs=inputs, op=TensorName(name)) | ElementWise(inputs=inputs, function=Network(name)):
+                distinct = tuple(dict.fromkeys(inputs))
+            case _:
+                continue
+        if len(distinct) < len(inputs):
+            summed = {
+                f"{name}.{i}": torch.stack(
+                    [program.tensors[f"{name}.{j}"] for j, other in enumerate(inputs) if other == operand]
+                ).sum(0)
+                for i, operand in enumerate(distinct)
+            }
+            new = replace(statement, inputs=distinct)
+            statements = tuple(new if s.name == new.name else s for s in program.statements)
+            return without_unused(replace(program, statements=statements, tensors={**program.tensors, **summed}))
+    return None
+
+
+def _with_merged_projects(program: Program) -> Program | None:
+    """Two projects of the same variable are one."""
+    prediction = program.statements[-1]
+    assert isinstance(prediction, Prediction)
+    projects = [s for s in program.statements if isinstance(s, Project)]
+    for first, second in _pairs(projects):
+        if first.input == second.input and _may_merge(first, second):
+            ops = dense_ops(program)
+            kept = tuple(r for r in prediction.logits if r.variable not in (first.name, second.name))
+            new = replace(prediction, logits=(*kept, Reference(first.name)))
+            merged = replace(first, comment=_joined(first.comment, second.comment))
+            statements = [merged if s is first else s for s in program.statements[:-1] if s is not second]
+            counts = [sum(r.variable == p.name for r in prediction.logits) for p in (first, second)]
+            total = counts[0] * ops[first.name] + counts[1] * ops[second.name]
+            return _with_tensor(replace(program, statements=(*statements, new)), merged, total)
+    return None
+
+
+def _with_merged_selects(program: Program) -> Program | None:
+    """Two selects of the same query and key in one aggregate are one."""
+    selects = {s.name: s for s in program.statements if isinstance(s, Select)}
+    for aggregate in program.statements:
+        if not isinstance(aggregate, Aggregate):
+            continue
+        places = range(len(aggregate.selectors))
+        for i, j in _pairs(list(places)):
+            first, second = (selects[aggregate.selectors[place].variable] for place in (i, j))
+            if (first.query, first.key) == (second.query, second.key) and _may_merge(first, second):
+                ops = dense_ops(program)
+                both = fresh_name(program, f"{first.name}_{second.name}")
+                merged = replace(first, name=both, comment=_joined(first.comment, second.comment))
+                kept = tuple(aggregate.selectors[place] for place in places if place not in (i, j))
+                new = replace(aggregate, selectors=(*kept, Reference(both)))
+                statements: list[Statement] = []
+                for s in program.statements:
+                    statements += [merged, new] if s is aggregate else [s]
+                wider = replace(program, statements=tuple(statements))
+                return _with_tensor(wider, merged, ops[first.name] + ops[second.name])
+    return None
+
+
+def _may_merge(first: Select | Project, second: Select | Project) -> bool:
+    """Two that have names stay apart: their sum would have none."""
+    return bool(tensor_names(first) or tensor_names(second))
+
+
+def _pairs(items: list[Any]) -> Iterator[tuple[Any, Any]]:
+    return ((first, second) for i, first in enumerate(items) for second in items[i + 1 :])
+
+
+def _with_tensor(program: Program, statement: Select | Project, tensor: Tensor) -> Program:
+    """The statement reads a new stored tensor instead of what it named."""
+    name = fresh_name(program, f"T_{statement.name}")
+    new = with_op(statement, name)
+    statements = tuple(new if s.name == statement.name else s for s in program.statements)
+    tensors = {**program.tensors, name: tensor.to(dtype_of(program))}
+    return without_unused(replace(program, statements=statements, tensors=tensors))
+
+
+# ----------------------------------------------------------------------------- lines without effect
+
+
+def _without_idle_selects(program: Program) -> Program | None:
+    """A selector that adds the same to every key changes nothing."""
+    ops, sums = dense_ops(program), SumsToOne.of(program)
+    idle = {s.name for s in program.statements if isinstance(s, Select) and _is_idle(s, ops[s.name], sums)}
+    if not idle:
+        return None
+    statements = [
+        replace(s, selectors=tuple(r for r in s.selectors if r.variable not in idle)) if isinstance(s, Aggregate) else s
+        for s in program.statements
+        if s.name not in idle
+    ]
+    return without_unused(replace(program, statements=tuple(statements)))
+
+
+def _is_idle(select: Select, op: Tensor, sums: SumsToOne) -> bool:
+    flat = bool((op == op[:, :1]).all())
+    return not op.any() or (flat and sums.holds(select.key))
+
+
+def _with_centred_selects(program: Program) -> Program:
+    """What a query's row of a tensor adds to all keys alike is taken out of it, where keys add up to one."""
+    sums = SumsToOne.of(program)
+    centred = {
+        s.op.name: program.tensors[s.op.name] - program.tensors[s.op.name].mean(1, keepdim=True)
+        for s in program.statements
+        if isinstance(s, Select) and isinstance(s.op, TensorName) and sums.holds(s.key)
+    }
+    return replace(program, tensors={**program.tensors, **centred})
+
+
+def _without_idle_projects(program: Program) -> Program | None:
+    """Logits that are 0 need no line, unless there are no others."""
+    prediction = program.statements[-1]
+    assert isinstance(prediction, Prediction)
+    ops = dense_ops(program)
+    kept = tuple(r for r in prediction.logits if ops[r.variable].any()) or prediction.logits[:1]
+    if len(kept) == len(prediction.logits):
+        return None
+    statements = (*program.statements[:-1], replace(prediction, logits=kept))
+    return without_unused(replace(program, statements=statements))
+
+
+_STEPS: tuple[Callable[[Program], Program | None], ...] = (
+    _without_aliases,
+    _without_tables,
+    _without_tabled_norms,
+    _without_copies,
+    _with_merged_inputs,
+    _with_merged_projects,
+    _with_merged_selects,
+    _without_idle_selects,
+    _without_idle_projects,
+)
+
+
+# -------------------------------------------------------------------------------------- canonical form
+
+
+def canonical(program: Program) -> Program:
+    """Lines in an order that depends only on what they say: by depth, then by kind; projects come last."""
+    keys = {"token": "0", "pos": "1", "one": "2"}
+    depths = dict.fromkeys(keys, 0)
+    tensors = dict(program.tensors)
+    sorted_within: list[Statement] = []
+    for statement in program.statements:
+        new = _with_sorted_parts(statement, lambda name: (depths[name], keys[name]), tensors)
+        sorted_within.append(new)
+        depths[new.name] = 1 + max((depths[name] for name in variables_read(new)), default=0)
+        said = _content(replace(program, tensors=tensors), rename_variables(new, keys))
+        keys[new.name] = sha256(repr(said).encode()).hexdigest()
+
+    def place(statement: Statement) -> tuple[bool, int, int, str]:
+        last = isinstance(statement, Project | Prediction)
+        return last, depths[statement.name], _KINDS.index(type(statement)), keys[statement.name]
+
+    statements = tuple(sorted(sorted_within, key=place))
+    return renumbered(replace(program, statements=statements, tensors=tensors))
+
+
+_KINDS: tuple[type[Statement], ...] = (Select, Aggregate, ElementWise, Norm, Project, Prediction)
+
+
+def _with_sorted_parts(
+    statement: Statement, key: Callable[[str], tuple[int, str]], tensors: dict[str, Tensor]
+) -> Statement:
+    """Sums have no order: their parts stand by depth and by what they are, `one` at the end."""
+
+    def by_key(operand: Operand) -> tuple[bool, tuple[int, str], tuple[int, str]]:
+        return operand == ONE, key(operand.variable), key(operand.norm) if operand.norm else (0, "")
+
+    match statement:
+        case Aggregate(selectors=selectors):
+            return replace(statement, selectors=tuple(sorted(selectors, key=lambda r: key(r.variable))))
+        case Prediction(logits=logits):
+            return replace(statement, logits=tuple(sorted(logits, key=lambda r: key(r.variable))))
+        case Norm(inputs=inputs, op=TensorName(name)) | ElementWise(inputs=inputs, function=Network(name)):
+            order = sorted(range(len(inputs)), key=lambda i: by_key(inputs[i]))
+            tensors |= {f"{name}.{new}": tensors[f"{name}.{old}"] for new, old in enumerate(order)}
+            return replace(statement, inputs=tuple(inputs[i] for i in order))
+        case _:
+            return statement
