@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from drasp.errors import DraspError
-from drasp.language import Interpreter, Program, load_program, to_text
+from drasp.language import Interpreter, Program, load_program
 from drasp.loading import load_model_and_task
 from drasp.model_files import load_model
 from drasp.output_folder import MARK, write_file
@@ -32,13 +32,14 @@ _STYLES = ("base.css", "report.css")
 _SCRIPTS = ("interpreter.js", "dom.js", "heatmap.js", "chart.js", "listing.js", "effects.js", "report.js")
 
 
-def report_page(program: Program, record: Mapping[str, Any], examples: Examples) -> bytes:
+def report_page(
+    program: Program, record: Mapping[str, Any], examples: Examples, max_bytes: int = MAX_BYTES
+) -> bytes:
     """The page, as small as it must be; what rounding its tensors changes is measured and said."""
     arrays = tensor_arrays(program)
     name = str(record.get("task") or record.get("model") or "program")
     data = {
         "record": dict(record),
-        "source": to_text(program),
         "program": program_data(program),
         "examples": {
             "steps": [example.to_json() for example in examples.steps],
@@ -53,7 +54,7 @@ def report_page(program: Program, record: Mapping[str, Any], examples: Examples)
         difference = _difference(program, smaller, examples) if bits else 0.0
         data |= {"tensors": packed(smaller), "rounding": {"bits": bits, "difference": difference}}
         made = page("report.html", f"{name} – drasp", _STYLES, _SCRIPTS, data)
-        if len(made) <= MAX_BYTES:
+        if len(made) <= max_bytes:
             break
     return made
 
