@@ -334,7 +334,9 @@ def test_the_page_computes_what_python_computes_on_inputs_of_the_tasks(browser, 
     for one in PAPER_CASES:
         pool = load_task(one.task).pool(20, np.random.default_rng(3))
         inputs = [
-            (pool.ids[i, : int(pool.sizes[i])].tolist(), int(pool.offsets[i])) for i in range(20) if pool.sizes[i] <= 160
+            (pool.ids[i, : int(pool.sizes[i])].tolist(), int(pool.offsets[i]))
+            for i in range(20)
+            if pool.sizes[i] <= 160
         ]
         check_page(browser, tmp_path, one.program, inputs)
 

@@ -16,8 +16,8 @@ function matchTicks(low) {
   return ticks;
 }
 
-/** `series`: { name, points: [{ lines, match, interval }], pick }; a point is a link where it has an address. */
-function frontierChart(series, { width = 520, height = 260, minMatch = null, onPoint = null } = {}) {
+/** `series`: { name, points: [{ lines, match, interval }], pick }. */
+function frontierChart(series, { width = 520, height = 260, minMatch = null } = {}) {
   const points = series.flatMap((one) => one.points);
   const lows = points.map((point) => Math.min(point.match, point.interval ? point.interval[0] : 1));
   const low = Math.max(0, Math.floor((Math.min(...lows, minMatch ?? 1) - 0.015) * 20) / 20);
@@ -41,11 +41,11 @@ function frontierChart(series, { width = 520, height = 260, minMatch = null, onP
   if (minMatch !== null && minMatch > low) {
     chart.append(svg("line", { class: "limit", x1: area.left, x2: area.right, y1: y(minMatch), y2: y(minMatch) }));
   }
-  for (const one of series) chart.append(drawSeries(one, x, y, onPoint));
+  for (const one of series) chart.append(drawSeries(one, x, y));
   return chart;
 }
 
-function drawSeries(one, x, y, onPoint) {
+function drawSeries(one, x, y) {
   const group = svg("g", { class: "series", "data-name": one.name });
   const sorted = [...one.points].sort((a, b) => a.lines - b.lines);
   const path = sorted.map((point, i) => `${i ? "L" : "M"}${x(point.lines)},${y(point.match)}`).join("");
@@ -59,7 +59,6 @@ function drawSeries(one, x, y, onPoint) {
     const text = `${one.name ? `${one.name}: ` : ""}${plural(point.lines, "line")}, agreement ${point.match.toFixed(3)}`;
     const dot = svg("circle", { class: picked ? "dot pick" : "dot", cx, cy, r: picked ? 6.5 : 4 });
     dot.append(svg("title", {}, picked ? `${text} (the pick)` : text));
-    if (onPoint) onPoint(dot, one);
     group.append(dot);
   }
   return group;
