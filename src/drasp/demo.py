@@ -5,11 +5,12 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from drasp.cli.show import PassProgress, print_frontier, print_program
 from drasp.cli.tables import print_trace
 from drasp.decompiler.pipeline import decompile
-from drasp.decompiler.result import PassRecord
 from drasp.language import Interpreter
 from drasp.model_files import load_model
+from drasp.report.examples import draw_examples
 from drasp.tasks import load_task
 from drasp.translation import translation_size
 from drasp.zoo import resolve_model
@@ -30,24 +31,27 @@ def main() -> None:
     console.print(f"as an exact program, nothing left out: {translation_size(transformer)}\n")
 
     console.rule("Taking away what its answers do not need")
-
-    def report(record: PassRecord) -> None:
-        console.print(f"{record.seconds:5.1f} s  {record.name:20} agreement {record.match:.3f}")
-
-    result = decompile(transformer, task, report=report)
-    result.save(OUT, MODEL)
+    with PassProgress(console) as watched:
+        result = decompile(transformer, task, report=watched.report)
+    result.save(OUT, MODEL, draw_examples(result.program, task, transformer))
 
     console.print()
     console.rule("What is left")
-    console.print(str(result.program), markup=False, soft_wrap=True)
+    print_program(console, result.program)
     console.print(f"\nIt answers as the model does on {result.pick.match} inputs that the search has not seen.\n")
+    print_frontier(console, result.frontier, result.pick)
+    console.print()
 
     console.rule(f"What it computes on: {' '.join(INPUT)}")
     ids, positions = torch.tensor([task.vocabulary.encode(INPUT)]), torch.arange(len(INPUT))[None]
     with torch.no_grad():
         trace = Interpreter(result.program).trace(ids, positions)
     print_trace(console, result.program, INPUT, {name: value[0] for name, value in trace.items()}, all_rows=False)
-    console.print(f"\nThe program is in {OUT}; try: .venv/bin/drasp run {OUT} BOS 0 1 0 SEP")
+
+    console.print()
+    console.rule("Look at it")
+    console.print(f"open in a browser: {(OUT / 'report.html').resolve().as_uri()}", soft_wrap=True)
+    console.print(f"on the command line: .venv/bin/drasp run {OUT} BOS 0 1 0 SEP", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -30,3 +30,16 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
             (Path(temporary) / name).write_bytes(content)
         for name in sorted(files, key=lambda name: name == MARK):
             (Path(temporary) / name).replace(folder / name)
+
+
+def write_file(file: Path, content: bytes) -> None:
+    """One file beside others: written whole, then moved to its place."""
+    with tempfile.NamedTemporaryFile(prefix=".drasp-", dir=file.parent, delete=False) as temporary:
+        try:
+            temporary.write(content)
+            temporary.close()
+            Path(temporary.name).chmod(0o644)
+            Path(temporary.name).replace(file)
+        except BaseException:
+            Path(temporary.name).unlink(missing_ok=True)
+            raise

@@ -9,6 +9,8 @@ import torch
 from drasp.language import Interpreter, Program, program_files
 from drasp.loading import load_model_and_task
 from drasp.output_folder import MARK, SCHEMA_VERSION
+from drasp.report.examples import Examples, draw_examples
+from drasp.report.page import MAX_BYTES, MAX_LINES, REPORT, report_page
 from drasp.transformer import Transformer
 from drasp.translation import Size, translate, translation_size
 
@@ -23,6 +25,7 @@ class Translated:
     size: Size
     difference: float
     seconds: float
+    examples: Examples
 
     def summary(self) -> str:
         return (
@@ -31,6 +34,7 @@ class Translated:
         )
 
     def files(self) -> dict[str, bytes]:
+        """With a report where the program is short enough to be looked at."""
         result = {
             "schema_version": SCHEMA_VERSION,
             "model": self.model,
@@ -42,7 +46,11 @@ class Translated:
             "samples": _SAMPLES,
             "seconds": round(self.seconds, 3),
         }
-        return program_files(self.program) | {MARK: (json.dumps(result, indent=2) + "\n").encode()}
+        files = program_files(self.program) | {MARK: (json.dumps(result, indent=2) + "\n").encode()}
+        if self.program.lines > MAX_LINES:
+            return files
+        page = report_page(self.program, result, self.examples)
+        return files if len(page) > MAX_BYTES else files | {REPORT: page}
 
 
 def translate_folder(model: str, task_name: str | None) -> Translated:
@@ -51,7 +59,9 @@ def translate_folder(model: str, task_name: str | None) -> Translated:
     program = translate(transformer, task.vocabulary if task else None, task.output if task else "softmax")
     difference = largest_difference(transformer, program)
     seconds = time.perf_counter() - start
-    return Translated(model, task.name if task else None, program, translation_size(transformer), difference, seconds)
+    examples = draw_examples(program, task, transformer)
+    size = translation_size(transformer)
+    return Translated(model, task.name if task else None, program, size, difference, seconds, examples)
 
 
 @torch.no_grad()

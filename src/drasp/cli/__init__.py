@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from drasp.cli import decompiling, programs, training
+from drasp.cli import decompiling, programs, reporting, training
 from drasp.errors import DraspError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 decompiling.register(app)
 programs.register(app)
+reporting.register(app)
 training.register(app)
 
 

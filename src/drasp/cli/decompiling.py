@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from drasp.cli.programs import ProgramPath
 from drasp.errors import DraspError
 
 if TYPE_CHECKING:
-    from drasp.decompiler.result import Decompiled
     from drasp.tasks import Task
     from drasp.transformer import Transformer
 
@@ -55,32 +53,30 @@ def decompile(
 
     drasp decompile my-gpt2 --out result --pick 7
     """
+    from drasp.cli import show
     from drasp.decompiler.pipeline import decompile as run
-    from drasp.decompiler.result import PassRecord, repick
+    from drasp.decompiler.result import repick
     from drasp.output_folder import check_output_folder
+    from drasp.report.examples import draw_examples
+    from drasp.report.page import write_report
 
     if pick is not None:
-        typer.echo(repick(out, pick))
+        program = repick(out, pick)
+        write_report(out)
+        show.print_program(Console(highlight=False), program)
         return
     check_output_folder(out)
     transformer, its_task = _model_and_task(model, task)
     progress = Console(stderr=True, quiet=quiet or as_json)
     _warn_if_untrained(progress, transformer, its_task)
 
-    def report(record: PassRecord) -> None:
-        unit = "lines" if record.name in ("cut lines", "make MLPs linear") else "edges"
-        progress.print(
-            f"{record.seconds:7.1f} s  {record.name:20} {record.left:4} {unit} left, agreement {record.match:.3f}",
-            highlight=False,
-        )
-
-    with progress.status("decompiling"):
-        result = run(transformer, its_task, seed, min_match, max_lines, report)
-    result.save(out, model)
+    with show.PassProgress(progress) as watched:
+        result = run(transformer, its_task, seed, min_match, max_lines, watched.report)
+    result.save(out, model, draw_examples(result.program, its_task, transformer))
     if as_json:
         typer.echo(json.dumps(result.record(model), indent=2))
     else:
-        _print_result(Console(), result, out)
+        show.print_result(Console(highlight=False), result, out)
 
 
 def verify(
@@ -130,20 +126,3 @@ def _warn_if_untrained(console: Console, transformer: "Transformer", task: "Task
     accuracy = task_accuracy(transformer, task.pool(200, np.random.default_rng(0)), task.output)
     if accuracy.value < 0.5:
         console.print(f"warning: the model is right on only {accuracy} inputs of task {task.name}", style="yellow")
-
-
-def _print_result(console: Console, result: "Decompiled", out: Path) -> None:
-    console.print(str(result.program), markup=False, highlight=False, soft_wrap=True)
-    console.print()
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("", "lines", "answered alike"):
-        table.add_column(column, justify="right")
-    for point in result.frontier:
-        table.add_row("→" if point is result.pick else "", str(point.lines), str(point.match))
-    console.print(table)
-    console.print(f"\n{result.verdict}: {result.pick.lines} lines, {result.pick.match} inputs answered alike,", end=" ")
-    console.print(f"{result.task_accuracy.value:.3f} right; {result.seconds:.1f} s", highlight=False)
-    for reason in result.reasons:
-        console.print(f"- {reason}")
-    files = "program.drasp, program.safetensors, program.py, result.json, frontier/"
-    console.print(f"wrote {out}/{files}", markup=False, highlight=False, soft_wrap=True)

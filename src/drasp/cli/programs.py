@@ -36,9 +36,10 @@ def translate(
 
     check_output_folder(out)
     translated = translate_folder(model, task)
-    write_files(out, translated.files())
+    files = translated.files()
+    write_files(out, files)
     typer.echo(translated.summary())
-    typer.echo(f"wrote {out}/program.drasp, program.safetensors, program.py, result.json")
+    typer.echo(f"wrote {out}/{', '.join(files)}")
 
 
 def run(

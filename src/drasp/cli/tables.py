@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from drasp.language import Program, statement_text, variable_types
+from drasp.cli.show import statement_line
+from drasp.language import Program, variable_types
 from drasp.language.bases import labels
 from drasp.language.checker import Activation, Divisor, Logits, Selector
 from drasp.language.syntax import Prediction
@@ -21,7 +22,7 @@ def print_trace(console: Console, program: Program, tokens: Sequence[str], trace
     """Each line of the program, and under it the value that it computed on one input."""
     types = variable_types(program)
     for number, statement in enumerate(program.statements, 1):
-        console.print(Text(f"{number}. {statement_text(statement)}", style="bold"), soft_wrap=True)
+        console.print(statement_line(number, statement, comment=False), soft_wrap=True)
         value = trace[statement.name]
         match types.get(statement.name):
             case Activation(basis):

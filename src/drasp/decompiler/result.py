@@ -11,6 +11,9 @@ from drasp.language import load_program, program_files
 from drasp.language.syntax import ElementWise, Network, PrimitiveTensor, Program, Project, Select
 from drasp.measure import Share
 from drasp.output_folder import MARK, SCHEMA_VERSION, write_files
+from drasp.report.examples import Examples, draw_examples
+from drasp.report.page import REPORT, report_page
+from drasp.tasks import TASKS
 
 
 @dataclass(frozen=True)
@@ -76,15 +79,21 @@ class Decompiled:
             reasons.append(f"layer norms that could not be made constant: {', '.join(self.norms_kept)}")
         return reasons
 
-    def save(self, folder: str | Path, model: str = "") -> None:
-        """Writes the program in all forms, `result.json`, and the other programs of the frontier."""
+    def save(self, folder: str | Path, model: str = "", examples: Examples | None = None) -> None:
+        """Writes the program in all forms, `result.json`, the other programs of the frontier, and the report.
+
+        The report shows the model's answers where the examples hold them.
+        """
         files = program_files(self.program)
         for point in self.frontier:
             stored = program_files(point.program)
             for suffix in ("drasp", "safetensors"):
                 files[f"frontier/{point.lines}.{suffix}"] = stored[f"program.{suffix}"]
-        files[MARK] = _json_bytes(self.record(model))
-        write_files(Path(folder), files)
+        record = self.record(model)
+        examples = examples or draw_examples(self.program, TASKS.get(self.task))
+        write_files(
+            Path(folder), {**files, REPORT: report_page(self.program, record, examples), MARK: _json_bytes(record)}
+        )
 
     def record(self, model: str) -> dict[str, Any]:
         return {

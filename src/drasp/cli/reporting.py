@@ -1,0 +1,78 @@
+"""`drasp report`, `drasp figures`, `drasp explore`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from drasp.cli.decompiling import TaskName
+
+ResultFolder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="A folder that decompile or translate wrote.", show_default=False)
+]
+
+
+class Format(StrEnum):
+    PDF = "pdf"
+    SVG = "svg"
+    PNG = "png"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    app.command()(report)
+    app.command()(figures)
+    app.command()(explore)
+
+
+def report(
+    folder: ResultFolder,
+    model: Annotated[
+        str | None,
+        typer.Option(help="The model, whose answers are shown beside the program's; else as recorded."),
+    ] = None,
+    task: TaskName = None,
+) -> None:
+    """Make the report of a result anew: one file to look at, which computes the program as you type.
+
+    Example: drasp report result
+    """
+    from drasp.report.page import write_report
+
+    file = write_report(folder, model, task)
+    typer.echo(f"wrote {file} ({file.stat().st_size / 1e6:.1f} MB)")
+
+
+def figures(
+    folder: ResultFolder,
+    file_format: Annotated[Format, typer.Option("--format", help="Of the files.")] = Format.PDF,
+    tokens: Annotated[
+        str | None,
+        typer.Option("--input", help="Tokens with spaces between them; else an example.", show_default=False),
+    ] = None,
+    offset: Annotated[int, typer.Option(min=0, help="The position of the first token.")] = 0,
+) -> None:
+    """Draw a program's tensors, its variables on an input, and the frontier, for a paper.
+
+    Example: drasp figures result --format svg --input "BOS 0 1 1 SEP"
+    """
+    from drasp.report.figures import write_figures
+
+    files = write_figures(folder, file_format.value, tokens.split() if tokens else None, offset)
+    typer.echo(f"wrote {len(files)} files to {folder}/figures: {', '.join(file.name for file in files)}")
+
+
+def explore(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder with result folders below it.", show_default=False)
+    ],
+) -> None:
+    """Make an index page over many results: a table to sort and filter, and all frontiers in one chart.
+
+    Example: drasp explore results
+    """
+    from drasp.report.explore import write_index
+
+    file, count = write_index(folder)
+    typer.echo(f"wrote {file}, an index of {count} results")

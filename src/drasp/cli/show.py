@@ -1,0 +1,111 @@
+"""Programs, frontiers and progress in a terminal: in colour where there is one, plain text where not."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from drasp.language import Program, statement_text
+
+if TYPE_CHECKING:
+    from drasp.decompiler.result import Decompiled, PassRecord, Point
+    from drasp.language.syntax import Statement
+
+_OPERATION = re.compile(r"\b(select|aggregate|element_wise_op|norm|project|softmax|sigmoid)(?=\()")
+_ARGUMENT = re.compile(r"\b(q|k|v|s|inp|op|special_op|func|eps)(?==[^=])")
+_NUMBER = re.compile(r"(?<![\w.])-?\d[\d.]*(?:e[+-]?\d+)?")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+def statement_line(number: int, statement: "Statement", comment: bool = True) -> Text:
+    """A numbered line in colour."""
+    text = Text(statement_text(statement))
+    text.highlight_regex(_NUMBER, "yellow")
+    text.highlight_regex(_ARGUMENT, "dim")
+    text.highlight_regex(_OPERATION, "bold magenta")
+    text.highlight_regex(_QUOTED, "green")
+    text.stylize("bold cyan", 0, len(statement.name))
+    line = Text.assemble((f"{number}. ", "dim"), text)
+    if comment and statement.comment:
+        line.append(f"  # {' '.join(statement.comment.split())}", "dim italic")
+    return line
+
+
+def print_program(console: Console, program: Program) -> None:
+    for number, statement in enumerate(program.statements, 1):
+        console.print(statement_line(number, statement), soft_wrap=True)
+
+
+def print_frontier(console: Console, points: "Sequence[Point]", pick: "Point") -> None:
+    """Lines against agreement, with an arrow at the pick."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("", "lines", "answered alike"):
+        table.add_column(column, justify="right")
+    for point in points:
+        picked = point is pick
+        table.add_row("→" if picked else "", str(point.lines), str(point.match), style="bold" if picked else "")
+    console.print(table)
+
+
+def print_result(console: Console, result: "Decompiled", out: Path) -> None:
+    print_program(console, result.program)
+    console.print()
+    print_frontier(console, result.frontier, result.pick)
+    verdict = Text(result.verdict, "bold green" if result.verdict == "decompiled" else "bold yellow")
+    figures = (
+        f": {result.pick.lines} lines, {result.pick.match} inputs answered alike, "
+        f"{result.task_accuracy.value:.3f} right; {result.seconds:.1f} s"
+    )
+    console.print()
+    console.print(Text.assemble(verdict, figures), soft_wrap=True)
+    for reason in result.reasons:
+        console.print(f"- {reason}", markup=False, soft_wrap=True)
+    files = "program.drasp, program.safetensors, program.py, result.json, frontier/"
+    console.print(f"wrote {out}/{files}", markup=False, soft_wrap=True)
+    console.print(f"look at it: {out}/report.html", markup=False, soft_wrap=True)
+
+
+class PassProgress:
+    """What the decompiler does. On a terminal the running pass has one line that changes; else every step has one."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.status: Status | None = None
+        self.last: PassRecord | None = None
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self.status = self.console.status("reading the model's answers")
+            self.status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.status:
+            self._close_pass()
+            self.status.stop()
+
+    def report(self, record: "PassRecord") -> None:
+        if self.status is None:
+            self.console.print(_record_line(record), highlight=False)
+            return
+        if self.last is not None and self.last.name != record.name:
+            self._close_pass()
+        self.last = record
+        self.status.update(_record_line(record))
+
+    def _close_pass(self) -> None:
+        if self.last is not None:
+            self.console.print(Text.assemble(("✓", "green"), _record_line(self.last)[1:]), highlight=False)
+
+
+def _record_line(record: "PassRecord") -> str:
+    unit = "lines" if record.name in ("cut lines", "make MLPs linear") else "edges"
+    return f"{record.seconds:7.1f} s  {record.name:20} {record.left:4} {unit} left, agreement {record.match:.3f}"

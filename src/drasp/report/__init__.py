@@ -1,0 +1,1 @@
+"""Results to look at: the report page, the index over many results, figures for papers."""

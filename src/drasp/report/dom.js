@@ -1,0 +1,50 @@
+/* Elements, labels and numbers. Whatever comes from the data enters the page as text, never as markup. */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, properties, children) {
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+function el(tag, properties = {}, ...children) {
+  return fill(document.createElement(tag), properties, children);
+}
+
+function svg(tag, properties = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), properties, children);
+}
+
+function byId(id) {
+  return document.getElementById(id);
+}
+
+/** A token as a label: what would not be seen is quoted. */
+function shown(token) {
+  return /^\s*$/.test(token) ? JSON.stringify(token) : token.replace(/[\n\r]/g, "⏎").replace(/\t/g, "⇥");
+}
+
+/** A token that stands in a sentence of another direction without disturbing it. */
+function isolated(token) {
+  return `\u2068${shown(token)}\u2069`;
+}
+
+function number(x) {
+  if (!Number.isFinite(x)) return String(x);
+  const size = Math.abs(x);
+  if (size === 0) return "0";
+  if (size < 0.005) return x.toExponential(0);
+  return size < 10 ? x.toFixed(2) : size < 1000 ? x.toFixed(1) : x.toFixed(0);
+}
+
+function percent(x, digits = 1) {
+  return x === null || x === undefined ? "–" : `${(100 * x).toFixed(digits)} %`;
+}
+
+function plural(count, word) {
+  return `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+}

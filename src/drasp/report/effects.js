@@ -1,0 +1,225 @@
+/* Element-wise operations without a name: what goes in, and what that does to the logits or to attention.
+
+   Samples are positions of the example inputs. What an output does is traced along every path to a project or a
+   select, as if attention on the way looked at that position alone. The samples may also be supplied with the page:
+   data.effects[variable] = { labels, samples: [{ label, input, logits }], warning }. */
+
+const SHOWN_SAMPLES = 12;
+const SHOWN_COLUMNS = 18;
+
+function isUnnamed(line) {
+  return line.kind === "element_wise_op" && Boolean(line.function.network);
+}
+
+/** Where a variable goes: ways to projects and selects through aggregates and functions of it alone. */
+function waysFrom(program, name, through = []) {
+  return program.statements.flatMap((line) => {
+    if (line.kind === "project" && line.input[0] === name) return [{ end: line, through }];
+    if (line.kind === "select" && (line.query[0] === name || line.key[0] === name)) return [{ end: line, through }];
+    if (line.kind === "aggregate" && line.value[0] === name) return waysFrom(program, line.name, [...through, line]);
+    const alone = line.kind === "element_wise_op" && line.inputs.every(([input]) => input === name || input === "one");
+    return alone && line.inputs.some(([input]) => input === name) ? waysFrom(program, line.name, [...through, line]) : [];
+  });
+}
+
+/** Attention before a further function mixes what the function should see one by one. */
+function mixes(way) {
+  const first = way.through.findIndex((line) => line.kind === "aggregate");
+  return first >= 0 && way.through.slice(first).some((line) => line.kind === "element_wise_op");
+}
+
+class Effects {
+  constructor(interpreter, examples, supplied = {}) {
+    Object.assign(this, { interpreter, examples, supplied, program: interpreter.program });
+  }
+
+  get lines() {
+    return this.program.statements.filter(isUnnamed);
+  }
+
+  get runs() {
+    const short = [...this.examples.steps, ...this.examples.draws].filter((example) => example.ids.length <= 60);
+    return (this.computed ??= short.slice(0, 24).map((example) => ({ example, run: this.interpreter.run(example.ids, example.offset) })));
+  }
+
+  /** Inputs of a line that vary, as one vector at a position, and the names of its entries. */
+  inputsOf(line) {
+    return line.inputs.filter(([name]) => name !== "one");
+  }
+
+  inputLabels(line) {
+    const operands = this.inputsOf(line);
+    const prefix = operands.length > 1 ? (name) => `${name}:` : () => "";
+    return operands.flatMap(([name]) => basisLabels(this.program, this.program.bases[name]).map((label) => prefix(name) + label));
+  }
+
+  inputAt(line, run, position) {
+    return this.inputsOf(line).flatMap((operand) => Array.from(denseRow(run.read(operand), position)));
+  }
+
+  /** What an output at a position adds to the logits, summed over all ways that end in a project. */
+  logitsOf(line, ways, run, position) {
+    const total = new Float64Array(this.program.vocabulary.length);
+    for (const { end, through } of ways) {
+      const single = new Run(this.interpreter, [0], 0);
+      let value = { size: run.values.get(line.name).size, data: denseRow(run.values.get(line.name), position) };
+      for (const step of through) {
+        if (step.kind !== "element_wise_op") continue;
+        const one = single.values.get("one");
+        value = single.apply(step.function, step.inputs.map(([name]) => (name === "one" ? one : value)));
+      }
+      const scale = end.input[1] ? 1 / run.values.get(end.input[1]).divisor[position] : 1;
+      const logits = product(value, this.interpreter.tensors.get(end.op), 1);
+      for (let i = 0; i < total.length; i++) total[i] += scale * logits[i];
+    }
+    return total;
+  }
+
+  /** { labels, samples: [{ label, input, logits }], warning }, without two samples of the same input. */
+  samplesOf(line) {
+    if (this.supplied[line.name]) return this.supplied[line.name];
+    const ways = waysFrom(this.program, line.name).filter((way) => way.end.kind === "project");
+    if (!ways.length) return null;
+    const seen = new Map();
+    for (const { example, run } of this.runs) {
+      if (!run.values.has(line.name)) return null;
+      example.ids.forEach((id, position) => {
+        if (!isCounted(example, example.ids, position)) return;
+        const input = this.inputAt(line, run, position);
+        const key = input.map((x) => x.toFixed(3)).join(" ");
+        if (seen.has(key) || seen.size > 2000) return;
+        const label = `${shown(this.program.vocabulary[id])} at ${position}`;
+        seen.set(key, { label, input, logits: this.logitsOf(line, ways, run, position) });
+      });
+    }
+    return { labels: this.inputLabels(line), samples: [...seen.values()], warning: ways.some(mixes) };
+  }
+
+  /** Queries and keys of a select that reads an unnamed output: [{ query, key, score }], scores centred by query. */
+  pairsOf(select, queryToken) {
+    const pairs = [];
+    for (const { example, run } of this.runs) {
+      const value = run.values.get(select.name);
+      if (!value) return [];
+      example.ids.forEach((id, q) => {
+        if (queryToken !== null && id !== queryToken) return;
+        const row = value.scores.subarray(q * run.length, q * run.length + q + 1);
+        const mean = sum(row) / row.length;
+        row.forEach((score, k) => pairs.push({ run, example, q, k, score: score - mean }));
+      });
+    }
+    return pairs;
+  }
+
+  /** What one side of a select is, at a position: the inputs of the unnamed operation, or the variable itself. */
+  sideLabels([name]) {
+    const line = this.program.statements.find((one) => one.name === name);
+    if (line && isUnnamed(line)) return this.inputLabels(line);
+    return basisLabels(this.program, this.program.bases[name]);
+  }
+
+  sideAt([name, norm], run, position) {
+    const line = this.program.statements.find((one) => one.name === name);
+    if (line && isUnnamed(line)) return this.inputAt(line, run, position);
+    return Array.from(denseRow(run.read([name, norm]), position));
+  }
+}
+
+/** The columns with the largest entries, in their own order. */
+function largestColumns(rows, count, always = []) {
+  if (!rows.length) return [];
+  const size = (c) => rows.reduce((most, row) => Math.max(most, Math.abs(row[c])), 0);
+  const sizes = Array.from(rows[0], (_, c) => size(c));
+  const order = [...sizes.keys()].filter((c) => sizes[c] > 1e-3 * Math.max(...sizes)).sort((a, b) => sizes[b] - sizes[a]);
+  return [...new Set([...always, ...order.slice(0, count)])].sort((a, b) => a - b);
+}
+
+function rowsGrid(name, rowLabels, rows, labels, columns, columnTitle) {
+  return {
+    name,
+    rows: rows.length,
+    columns: columns.length,
+    at: (r, c) => rows[r][columns[c]],
+    rowLabels,
+    columnLabels: columns.map((c) => labels[c]),
+    columnTitle,
+  };
+}
+
+/** The highest and the lowest of a sorted list. */
+function extremes(sorted) {
+  if (sorted.length <= SHOWN_SAMPLES) return sorted;
+  return [...sorted.slice(0, SHOWN_SAMPLES / 2), ...sorted.slice(-SHOWN_SAMPLES / 2)];
+}
+
+/** As under softmax: only what is above the runner-up promotes a token. */
+function aboveSecond(logits) {
+  const second = Array.from(logits).sort((a, b) => b - a)[1] ?? 0;
+  return logits.map((x) => x - second);
+}
+
+function tokenChooser(vocabulary, label, first) {
+  const options = vocabulary.map((token, i) => el("option", { value: i }, shown(token)));
+  return el("label", {}, `${label} `, el("select", {}, first ? el("option", { value: "" }, first) : null, options));
+}
+
+function logitsPanel(effects, line) {
+  const found = effects.samplesOf(line);
+  if (!found || !found.samples.length) return null;
+  const { vocabulary, output } = effects.program;
+  const chooser = tokenChooser(vocabulary, "sorted by the logit of");
+  const [inputs, outputs] = [el("div"), el("div")];
+  const maps = [new Heatmap(inputs, { maxCell: 30 }), new Heatmap(outputs, { maxCell: 36 })];
+  const draw = () => {
+    const token = Number(chooser.querySelector("select").value);
+    const marked = found.samples.map((sample) => ({
+      ...sample,
+      effect: output === "softmax" ? aboveSecond(Float64Array.from(sample.logits)) : sample.logits,
+    }));
+    const rows = extremes(marked.sort((a, b) => b.effect[token] - a.effect[token]));
+    const labels = rows.map((sample) => sample.label);
+    const [ins, outs] = [rows.map((sample) => sample.input), rows.map((sample) => sample.effect)];
+    maps[0].show(rowsGrid(`inputs of ${line.name}`, labels, ins, found.labels, largestColumns(ins, SHOWN_COLUMNS), "input"));
+    const tokens = largestColumns(outs, vocabulary.length > 12 ? 12 : vocabulary.length, [token]);
+    maps[1].show(rowsGrid(`effects of ${line.name}`, labels, outs, vocabulary.map(shown), tokens, "effect on logits"));
+  };
+  chooser.querySelector("select").addEventListener("change", draw);
+  return el(
+    "div",
+    { class: "effect" },
+    el("p", { class: "controls" }, chooser),
+    found.warning ? el("p", { class: "note" }, "Attention mixes positions before a later function: the effect shown is that of a position attended to alone.") : null,
+    el("div", { class: "pair" }, inputs, outputs),
+    Object.assign(el("span", { hidden: true }), { draw }),
+  );
+}
+
+function pairsPanel(effects, select) {
+  const { vocabulary } = effects.program;
+  const chooser = tokenChooser(vocabulary, "for queries at", "any token");
+  const hosts = [el("div"), el("div"), el("div")];
+  const maps = hosts.map((host) => new Heatmap(host, { maxCell: 30 }));
+  const draw = () => {
+    const chosen = chooser.querySelector("select").value;
+    const pairs = effects.pairsOf(select, chosen === "" ? null : Number(chosen)).sort((a, b) => b.score - a.score);
+    const rows = extremes(pairs);
+    if (!rows.length) return;
+    const label = (pair, i) => `${shown(vocabulary[pair.example.ids[i]])} at ${i}`;
+    const sides = [["query", select.query, "q"], ["key", select.key, "k"]];
+    sides.forEach(([title, operand, place], i) => {
+      const values = rows.map((pair) => effects.sideAt(operand, pair.run, pair[place]));
+      const labels = rows.map((pair) => label(pair, pair[place]));
+      maps[i].show(rowsGrid(`${title} of ${select.name}`, labels, values, effects.sideLabels(operand), largestColumns(values, SHOWN_COLUMNS), title));
+    });
+    const scores = rows.map((pair) => [pair.score]);
+    maps[2].show(rowsGrid(`score of ${select.name}`, rows.map(() => ""), scores, ["score"], [0], ""));
+  };
+  chooser.querySelector("select").addEventListener("change", draw);
+  return el(
+    "div",
+    { class: "effect" },
+    el("p", { class: "controls" }, `${select.name}: pairs of query and key, the highest scores and the lowest, `, chooser),
+    el("div", { class: "triple" }, hosts),
+    Object.assign(el("span", { hidden: true }), { draw }),
+  );
+}

@@ -1,0 +1,112 @@
+"""Inputs that a report carries along, with the model's answers where the model is at hand."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from drasp.language import Interpreter, Program
+from drasp.measure import agreeing, predict
+from drasp.tasks import Inputs, Task
+from drasp.transformer import Transformer
+
+_LENGTHS = (6, 4, 8, 10, 12, 15, 20, 25, 30, 35, 40, 50, 60, 70, 80, 90, 100, 120, 135, 150)
+_SHORT_DRAWS, _DRAWS, _SHORT = 100, 60, 20
+_TRIED, _DISAGREEMENTS = 300, 8
+
+
+@dataclass(frozen=True)
+class Example:
+    """`model` holds the tokens that the model says at each position: one (softmax), or a set (sigmoid)."""
+
+    ids: list[int]
+    offset: int
+    counted: tuple[int, int]
+    model: list[list[int]] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"ids": self.ids, "offset": self.offset, "counted": self.counted, "model": self.model}
+
+
+@dataclass(frozen=True)
+class Examples:
+    """`steps` go from short to long, `draws` are more of them, `differing` those on which program and model differ."""
+
+    steps: list[Example]
+    draws: list[Example]
+    differing: list[Example]
+    about_task: str = ""
+    about_model: str = ""
+
+
+def draw_examples(program: Program, task: Task | None, transformer: Transformer | None = None) -> Examples:
+    """Without a task that fits the program, inputs are random tokens."""
+    if task is None or task.vocabulary.tokens != program.vocabulary.tokens or task.n_positions > program.n_positions:
+        return Examples(*_random_tokens(program), [], about_model=_about(transformer))
+    rng = np.random.default_rng(0)
+    lengths = _nearest(task.lengths, _LENGTHS)
+    at_zero = _examples(task.inputs(lengths, rng, random_offsets=False), task, transformer)
+    anywhere = _examples(task.inputs(lengths, rng), task, transformer)
+    first = _examples(task.inputs(lengths[:1].repeat(12), rng, random_offsets=False), task, transformer)
+    # What a reader sees first should show something: of several inputs, one with many different tokens.
+    varied = max(first, key=lambda example: len(set(example.ids)))
+    steps = [varied, *((at_zero if i % 3 == 0 else anywhere)[i] for i in range(1, len(lengths)))]
+    short = task.pool(_SHORT_DRAWS, rng, longest=max(_SHORT, task.lengths[0]))
+    draws = [*_examples(short, task, transformer), *_examples(task.pool(_DRAWS, rng), task, transformer)]
+    differing = _disagreements(program, task, transformer, rng) if transformer else []
+    return Examples(steps, draws, differing, task.about, _about(transformer))
+
+
+def _nearest(there: Sequence[int], wanted: Sequence[int]) -> np.ndarray:
+    return np.array([min(there, key=lambda n: abs(n - length)) for length in wanted])
+
+
+def _about(transformer: Transformer | None) -> str:
+    if transformer is None:
+        return ""
+    layers, heads = len(transformer.layers), transformer.n_heads
+    return (
+        f"{layers} layer{'s' if layers > 1 else ''}, {heads} head{'s' if heads > 1 else ''}"
+        f"{' each' if layers > 1 and heads > 1 else ''}, {transformer.d_model} dimensions"
+    )
+
+
+def _random_tokens(program: Program) -> tuple[list[Example], list[Example]]:
+    rng = np.random.default_rng(0)
+    longest = min(24, program.n_positions)
+
+    def draw(length: int) -> Example:
+        return Example(rng.integers(len(program.vocabulary), size=length).tolist(), 0, (0, length))
+
+    return [draw(min(n, longest)) for n in (6, 3, 8, 12, 16, 24)], [
+        draw(int(rng.integers(1, longest + 1))) for _ in range(40)
+    ]
+
+
+def _examples(inputs: Inputs, task: Task, transformer: Transformer | None) -> list[Example]:
+    said = predict(transformer, inputs, task.output) if transformer else None
+    return [_example(inputs, row, None if said is None else said[row]) for row in range(len(inputs))]
+
+
+def _example(inputs: Inputs, row: int, said: Tensor | None) -> Example:
+    size = int(inputs.sizes[row])
+    counted = inputs.counted[row].nonzero()[:, 0].tolist()
+    answers = None if said is None else [_tokens(answer) for answer in said[:size]]
+    return Example(inputs.ids[row, :size].tolist(), int(inputs.offsets[row]), (counted[0], counted[-1] + 1), answers)
+
+
+def _tokens(answer: Tensor) -> list[int]:
+    return [int(answer)] if answer.ndim == 0 else answer.nonzero()[:, 0].tolist()
+
+
+@torch.no_grad()
+def _disagreements(program: Program, task: Task, transformer: Transformer, rng: np.random.Generator) -> list[Example]:
+    """The shortest inputs of those tried on which the program does not answer as the model does."""
+    inputs = task.pool(_TRIED, rng)
+    said = predict(transformer, inputs, task.output)
+    same = agreeing(said, predict(Interpreter(program), inputs, task.output), inputs.counted)
+    rows = sorted((~same).nonzero()[:, 0].tolist(), key=lambda row: int(inputs.sizes[row]))
+    return [_example(inputs, row, said[row]) for row in rows[:_DISAGREEMENTS]]

@@ -1,0 +1,449 @@
+/* Matrices as pictures: labelled axes that stay in view, zoom, and every cell readable by mouse, finger or keys.
+
+   A canvas as large as the view is drawn from the part of the matrix that is scrolled to, so that size costs nothing.
+   Scales are safe for colour-blind eyes: one hue from the page's ground for what is never negative, and orange-blue
+   (negative-positive) for the rest. */
+
+const PALETTES = {
+  light: {
+    positive: ["#ffffff", "#d3e5f4", "#92bfe0", "#4a8dc4", "#1a5c97", "#0a325c"],
+    negative: ["#ffffff", "#fde3c8", "#f9b878", "#e7852f", "#b5530d", "#6e2c02"],
+    masked: "#e3e6ea", missing: "#c9ced6", text: "#4a5362", faint: "#8a93a1", cursor: "#111827", grid: "#ffffff",
+  },
+  dark: {
+    positive: ["#161b22", "#17375a", "#22619b", "#4596d6", "#93c9f5", "#e6f4ff"],
+    negative: ["#161b22", "#4a2a10", "#8b4a14", "#d27a2a", "#f5b374", "#ffead4"],
+    masked: "#2b313a", missing: "#444c58", text: "#aab4c2", faint: "#76818f", cursor: "#f3f6fa", grid: "#0f1319",
+  },
+};
+const darkMode = matchMedia("(prefers-color-scheme: dark)");
+let printing = false;
+
+function palette() {
+  return darkMode.matches && !printing ? PALETTES.dark : PALETTES.light;
+}
+
+function channels(hex) {
+  return [1, 3, 5].map((start) => parseInt(hex.slice(start, start + 2), 16));
+}
+
+/** The colour of a share from 0 to 1 along a list of stops. */
+function blend(stops, share) {
+  const place = Math.min(1, Math.max(0, share)) * (stops.length - 1);
+  const from = Math.min(stops.length - 2, Math.floor(place));
+  const [a, b] = [channels(stops[from]), channels(stops[from + 1])];
+  return a.map((x, i) => Math.round(x + (b[i] - x) * (place - from)));
+}
+
+const COLOURS = new Map();
+
+/** 511 colours, from -1 to 1. */
+function colourTable(colours) {
+  if (!COLOURS.has(colours)) {
+    const table = Array.from({ length: 511 }, (_, i) => {
+      const share = (i - 255) / 255;
+      return blend(share < 0 ? colours.negative : colours.positive, Math.abs(share));
+    });
+    COLOURS.set(colours, table);
+  }
+  return COLOURS.get(colours);
+}
+
+const FONT = '11px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
+const measuring = document.createElement("canvas").getContext("2d");
+const WIDTHS = new Map();
+
+function textWidth(text) {
+  if (!WIDTHS.has(text)) {
+    measuring.font = FONT;
+    WIDTHS.set(text, measuring.measureText(text).width);
+  }
+  return WIDTHS.get(text);
+}
+
+function shortened(text, room) {
+  if (textWidth(text) <= room) return text;
+  const letters = Array.from(text);
+  while (letters.length > 1 && textWidth(`${letters.join("")}…`) > room) letters.pop();
+  return `${letters.join("")}…`;
+}
+
+const tip = {
+  show(text, x, y) {
+    const node = byId("tip");
+    node.textContent = text;
+    node.hidden = false;
+    const { width, height } = node.getBoundingClientRect();
+    node.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - width - 8))}px`;
+    node.style.top = `${y + height + 24 > innerHeight ? y - height - 12 : y + 16}px`;
+  },
+  hide() {
+    byId("tip").hidden = true;
+  },
+};
+
+const onScreen = new IntersectionObserver(
+  (entries) => entries.forEach((entry) => entry.target.heatmap.visibility(entry.isIntersecting)),
+  { rootMargin: "200px" },
+);
+const resized = new ResizeObserver((entries) => entries.forEach((entry) => entry.target.heatmap.resize()));
+const allHeatmaps = new Set();
+
+class Heatmap {
+  /** `square`: cells as wide as high, as many as fit (a tensor); else rows of one height (a variable). */
+  constructor(host, { square = false, maxHeight = 420, maxCell = 46 } = {}) {
+    Object.assign(this, { host, square, maxHeight, maxCell, grid: null, zoom: 1, cursor: null, dirty: false });
+    this.near = false;
+    this.view = el("div", { class: "heat-view" });
+    this.sizer = el("div", { class: "heat-sizer" });
+    this.canvas = el("canvas", { tabindex: "0", role: "img" });
+    this.bar = el("canvas", { class: "heat-scale", "aria-hidden": "true" });
+    this.low = el("span");
+    this.high = el("span");
+    this.sizer.append(this.canvas);
+    this.view.append(this.sizer);
+    this.tools = el(
+      "span",
+      { class: "heat-tools" },
+      el("button", { type: "button", title: "Smaller cells", onclick: () => this.scale(1 / 1.6) }, "−"),
+      el("button", { type: "button", title: "Fit", onclick: () => this.scale(0) }, "fit"),
+      el("button", { type: "button", title: "Larger cells", onclick: () => this.scale(1.6) }, "+"),
+    );
+    host.classList.add("heat");
+    host.append(this.view, el("div", { class: "heat-foot" }, this.low, this.bar, this.high, this.tools));
+    this.view.heatmap = this;
+    this.view.addEventListener("scroll", () => this.draw());
+    this.view.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    this.canvas.addEventListener("pointermove", (event) => this.point(event));
+    this.canvas.addEventListener("pointerdown", (event) => this.point(event));
+    this.canvas.addEventListener("pointerleave", () => this.select(null));
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
+    this.canvas.addEventListener("blur", () => this.select(null));
+    onScreen.observe(this.view);
+    resized.observe(this.view);
+    allHeatmaps.add(this);
+  }
+
+  /** `grid`: rows, columns, at(row, column), masked(row, column), labels and titles of both axes, name, cell(row, column). */
+  show(grid) {
+    const same = this.grid && this.grid.rows === grid.rows && this.grid.columns === grid.columns;
+    if (!same) this.cursor = null;
+    this.grid = grid;
+    this.range();
+    this.canvas.setAttribute("aria-label", `${grid.name}, ${grid.rows} × ${grid.columns}; arrow keys read the cells`);
+    this.layout();
+    this.draw();
+  }
+
+  range() {
+    const { rows, columns, at, masked } = this.grid;
+    let [low, high] = [0, 0];
+    for (let r = 0; r < rows; r++) {
+      for (let c = 0; c < columns; c++) {
+        if (masked && masked(r, c)) continue;
+        const x = at(r, c);
+        if (x < low && x > -Infinity) low = x;
+        if (x > high && x < Infinity) high = x;
+      }
+    }
+    // Rounding is no sign.
+    this.signed = low < -1e-9 * Math.max(1, high);
+    this.largest = Math.max(-low, high) || 1;
+    this.numberRoom = 6 + Math.max(textWidth(number(this.largest)), textWidth(number(this.signed ? -this.largest : 0)), 24);
+    this.low.textContent = this.signed ? number(-this.largest) : "0";
+    this.high.textContent = number(this.largest);
+  }
+
+  visibility(near) {
+    this.near = near;
+    if (near && this.dirty) this.draw();
+  }
+
+  resize() {
+    if (!this.grid) return;
+    this.layout();
+    this.draw();
+  }
+
+  // --------------------------------------------------------------------------------------------- geometry
+
+  layout() {
+    const { grid } = this;
+    const width = this.view.clientWidth;
+    if (!width || !grid) return;
+    const longest = (labels) => labels.reduce((most, label) => Math.max(most, textWidth(label)), 0);
+    const rowRoom = Math.min(longest(grid.rowLabels), width < 500 ? 70 : 110);
+    const columnRoom = Math.min(longest(grid.columnLabels), 70);
+    this.left = Math.ceil(rowRoom) + 10 + (grid.rowTitle ? 16 : 0);
+    const room = width - this.left - 2;
+    const fit = room / grid.columns;
+    if (this.square) {
+      const down = (this.maxHeight - 60) / grid.rows;
+      this.cellWidth = this.cellHeight = Math.max(0.5, Math.min(fit, down, 26)) * this.zoom;
+    } else {
+      const cell = Math.min(fit, this.maxCell);
+      this.cellWidth = (cell >= 4 ? Math.floor(cell) : Math.max(2, cell)) * this.zoom;
+      this.cellHeight = Math.min(19, Math.max(4, (this.maxHeight * 1.4) / grid.rows)) * Math.min(2, this.zoom);
+    }
+    this.upright = columnRoom <= this.cellWidth - 2;
+    this.top = (grid.columnTitle ? 17 : 0) + (this.upright ? 17 : Math.ceil(columnRoom) + 8);
+    this.width = this.left + this.cellWidth * grid.columns + 2;
+    this.height = this.top + this.cellHeight * grid.rows + 2;
+    const scrolls = this.width > width + 1;
+    this.viewWidth = Math.min(width, Math.ceil(this.width));
+    this.viewHeight = Math.min(Math.ceil(this.height), this.maxHeight);
+    this.sizer.style.width = `${Math.floor(scrolls ? this.width : this.viewWidth)}px`;
+    this.sizer.style.height = `${Math.floor(this.height)}px`;
+    this.view.style.height = `${this.viewHeight + (scrolls ? 14 : 0)}px`;
+    this.tools.hidden = !(scrolls || this.height > this.maxHeight || this.zoom !== 1 || this.cellWidth < 14);
+  }
+
+  scale(factor) {
+    this.zoom = factor === 0 ? 1 : Math.min(40, Math.max(1, this.zoom * factor));
+    this.layout();
+    this.draw();
+  }
+
+  wheel(event) {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    this.scale(event.deltaY < 0 ? 1.2 : 1 / 1.2);
+  }
+
+  // ---------------------------------------------------------------------------------------------- drawing
+
+  draw(always = false) {
+    if (!this.grid || !this.viewWidth) return;
+    this.dirty = !this.near && !always;
+    if (this.dirty) return;
+    const { canvas, grid, left, top, cellWidth, cellHeight } = this;
+    const ratio = devicePixelRatio || 1;
+    canvas.width = this.viewWidth * ratio;
+    canvas.height = this.viewHeight * ratio;
+    canvas.style.width = `${this.viewWidth}px`;
+    canvas.style.height = `${this.viewHeight}px`;
+    const context = canvas.getContext("2d");
+    context.scale(ratio, ratio);
+    const [x0, y0] = [this.view.scrollLeft, this.view.scrollTop];
+    const span = (scrolled, cell, room, count) => [
+      Math.max(0, Math.floor(scrolled / cell)),
+      Math.min(count, Math.ceil((scrolled + room) / cell)),
+    ];
+    const columns = span(x0, cellWidth, this.viewWidth - left, grid.columns);
+    const rows = span(y0, cellHeight, this.viewHeight - top, grid.rows);
+    const place = { x: (c) => left + c * cellWidth - x0, y: (r) => top + r * cellHeight - y0 };
+    context.save();
+    context.beginPath();
+    context.rect(left, top, this.viewWidth - left, this.viewHeight - top);
+    context.clip();
+    this.drawCells(context, rows, columns, place);
+    context.restore();
+    this.drawLabels(context, rows, columns, place);
+    this.drawScale();
+  }
+
+  colour(x, colours) {
+    if (Number.isNaN(x)) return channels(colours.missing);
+    const share = Math.min(1, Math.max(-1, x / this.largest));
+    return colourTable(colours)[255 + Math.round(share * 255)];
+  }
+
+  drawCells(context, [r0, r1], [c0, c1], place) {
+    const { grid, cellWidth, cellHeight } = this;
+    const colours = palette();
+    const [width, height] = [c1 - c0, r1 - r0];
+    if (width < 1 || height < 1) return;
+    const pixels = new ImageData(width, height);
+    const masked = channels(colours.masked);
+    for (let r = r0, at = 0; r < r1; r++) {
+      for (let c = c0; c < c1; c++, at += 4) {
+        const hidden = grid.masked && grid.masked(r, c);
+        const [red, green, blue] = hidden ? masked : this.colour(grid.at(r, c), colours);
+        pixels.data[at] = red;
+        pixels.data[at + 1] = green;
+        pixels.data[at + 2] = blue;
+        pixels.data[at + 3] = 255;
+      }
+    }
+    const small = (Heatmap.small ??= document.createElement("canvas"));
+    small.width = width;
+    small.height = height;
+    small.getContext("2d").putImageData(pixels, 0, 0);
+    context.imageSmoothingEnabled = cellWidth < 1;
+    context.drawImage(small, place.x(c0), place.y(r0), width * cellWidth, height * cellHeight);
+    if (cellWidth >= 7 && cellHeight >= 7) this.drawGrid(context, [r0, r1], [c0, c1], place, colours);
+    if (cellHeight >= 15 && cellWidth >= this.numberRoom) this.drawNumbers(context, [r0, r1], [c0, c1], place);
+    context.strokeStyle = colours.masked;
+    context.strokeRect(place.x(0) + 0.5, place.y(0) + 0.5, grid.columns * cellWidth - 1, grid.rows * cellHeight - 1);
+    if (this.cursor) {
+      context.strokeStyle = colours.cursor;
+      context.lineWidth = 1.5;
+      const [r, c] = this.cursor;
+      context.strokeRect(place.x(c) + 0.5, place.y(r) + 0.5, Math.max(2, cellWidth - 1), Math.max(2, cellHeight - 1));
+    }
+  }
+
+  drawGrid(context, [r0, r1], [c0, c1], place, colours) {
+    context.strokeStyle = colours.grid;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (let c = c0; c <= c1; c++) {
+      context.moveTo(Math.round(place.x(c)) - 0.5, place.y(r0));
+      context.lineTo(Math.round(place.x(c)) - 0.5, place.y(r1));
+    }
+    for (let r = r0; r <= r1; r++) {
+      context.moveTo(place.x(c0), Math.round(place.y(r)) - 0.5);
+      context.lineTo(place.x(c1), Math.round(place.y(r)) - 0.5);
+    }
+    context.stroke();
+  }
+
+  drawNumbers(context, [r0, r1], [c0, c1], place) {
+    const { grid, cellWidth, cellHeight } = this;
+    const colours = palette();
+    context.font = FONT;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    for (let r = r0; r < r1; r++) {
+      for (let c = c0; c < c1; c++) {
+        if (grid.masked && grid.masked(r, c)) continue;
+        const x = grid.at(r, c);
+        if (Math.abs(x) < 0.005 && this.largest > 0.005) continue;
+        const [red, green, blue] = this.colour(x, colours);
+        context.fillStyle = 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#10161f" : "#ffffff";
+        context.fillText(number(x), place.x(c) + cellWidth / 2, place.y(r) + cellHeight / 2 + 0.5);
+      }
+    }
+  }
+
+  drawLabels(context, [r0, r1], [c0, c1], place) {
+    const { grid, left, top, cellWidth, cellHeight } = this;
+    const colours = palette();
+    context.font = FONT;
+    context.fillStyle = colours.text;
+    context.textBaseline = "middle";
+    context.textAlign = "right";
+    const rowStep = Math.ceil(11 / cellHeight);
+    for (let r = Math.ceil(r0 / rowStep) * rowStep; r < r1; r += rowStep) {
+      const y = place.y(r) + cellHeight / 2;
+      if (y > top - 2) context.fillText(shortened(grid.rowLabels[r], left - 8 - (grid.rowTitle ? 16 : 0)), left - 6, y);
+    }
+    const columnStep = this.upright ? 1 : Math.ceil(11 / cellWidth);
+    const base = top - 5;
+    for (let c = Math.ceil(c0 / columnStep) * columnStep; c < c1; c += columnStep) {
+      const x = place.x(c) + cellWidth / 2;
+      if (x < left) continue;
+      if (this.upright) {
+        context.textAlign = "center";
+        context.fillText(grid.columnLabels[c], x, base - 5);
+        continue;
+      }
+      context.save();
+      context.translate(x, base);
+      context.rotate(-Math.PI / 2);
+      context.textAlign = "left";
+      context.fillText(shortened(grid.columnLabels[c], 70), 0, 0);
+      context.restore();
+    }
+    this.drawTitles(context, colours);
+  }
+
+  drawTitles(context, colours) {
+    const { grid, left, top } = this;
+    context.fillStyle = colours.faint;
+    if (grid.columnTitle) {
+      context.textAlign = "left";
+      context.fillText(`${grid.columnTitle} →`, left, 7);
+    }
+    if (grid.rowTitle) {
+      context.save();
+      context.translate(7, Math.min(this.viewHeight, this.height) - 2);
+      context.rotate(-Math.PI / 2);
+      context.textAlign = "left";
+      context.fillText(shortened(`← ${grid.rowTitle}`, Math.max(20, this.viewHeight - top + 12)), 0, 0);
+      context.restore();
+    }
+  }
+
+  drawScale() {
+    const colours = palette();
+    this.bar.width = 96;
+    this.bar.height = 1;
+    const context = this.bar.getContext("2d");
+    const table = colourTable(colours);
+    for (let x = 0; x < 96; x++) {
+      const share = this.signed ? (x / 95) * 2 - 1 : x / 95;
+      context.fillStyle = `rgb(${table[255 + Math.round(share * 255)].join(",")})`;
+      context.fillRect(x, 0, 1, 1);
+    }
+  }
+
+  // --------------------------------------------------------------------------------------- reading a cell
+
+  point(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const x = event.clientX - box.left - this.left + this.view.scrollLeft;
+    const y = event.clientY - box.top - this.top + this.view.scrollTop;
+    const cell = [Math.floor(y / this.cellHeight), Math.floor(x / this.cellWidth)];
+    const inside = event.clientX - box.left >= this.left && event.clientY - box.top >= this.top;
+    this.select(inside ? cell : null, event.clientX, event.clientY);
+  }
+
+  key(event) {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (event.key === "Escape") this.select(null);
+    if (event.key === "+" || event.key === "-") this.scale(event.key === "+" ? 1.6 : 1 / 1.6);
+    if (!step || !this.grid) return;
+    event.preventDefault();
+    const [row, column] = this.cursor ?? [-step[0] + 0, -step[1] + 0].map((x) => Math.max(0, x));
+    const clamp = (x, count) => Math.min(count - 1, Math.max(0, x));
+    const cell = [clamp(row + step[0], this.grid.rows), clamp(column + step[1], this.grid.columns)];
+    this.reveal(cell);
+    const box = this.canvas.getBoundingClientRect();
+    const x = box.left + this.left + (cell[1] + 1) * this.cellWidth - this.view.scrollLeft;
+    this.select(cell, x, box.top + this.top + (cell[0] + 1) * this.cellHeight - this.view.scrollTop);
+  }
+
+  /** Scrolls as far as a cell needs to be seen. */
+  reveal([row, column]) {
+    const [x, y] = [column * this.cellWidth, row * this.cellHeight];
+    const [across, down] = [this.viewWidth - this.left - this.cellWidth, this.viewHeight - this.top - this.cellHeight];
+    this.view.scrollLeft = Math.min(x, Math.max(this.view.scrollLeft, x - across));
+    this.view.scrollTop = Math.min(y, Math.max(this.view.scrollTop, y - down));
+  }
+
+  select(cell, x, y) {
+    const { grid } = this;
+    const known = cell && grid && cell[0] >= 0 && cell[1] >= 0 && cell[0] < grid.rows && cell[1] < grid.columns;
+    const before = String(this.cursor);
+    this.cursor = known ? cell : null;
+    if (String(this.cursor) !== before) this.draw();
+    if (!known) tip.hide();
+    else tip.show(this.describe(...cell), x, y);
+  }
+
+  describe(row, column) {
+    const { grid } = this;
+    const where = grid.cell ? grid.cell(row, column) : `${grid.rowLabels[row]}, ${grid.columnLabels[column]}`;
+    const hidden = grid.masked && grid.masked(row, column);
+    return `${where}: ${hidden ? "not seen (it comes later)" : preciseNumber(grid.at(row, column))}`;
+  }
+}
+
+function preciseNumber(x) {
+  return Number.isFinite(x) ? String(Number(x.toPrecision(6))) : String(x);
+}
+
+function redrawAll() {
+  for (const heatmap of allHeatmaps) heatmap.draw(printing);
+}
+
+darkMode.addEventListener("change", redrawAll);
+addEventListener("beforeprint", () => {
+  printing = true;
+  redrawAll();
+});
+addEventListener("afterprint", () => {
+  printing = false;
+  redrawAll();
+});

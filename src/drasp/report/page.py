@@ -1,0 +1,111 @@
+"""`report.html`: a program with its figures, in one file that computes every variable in the browser."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from drasp.errors import DraspError
+from drasp.language import Interpreter, Program, load_program
+from drasp.loading import load_model_and_task
+from drasp.model_files import load_model
+from drasp.output_folder import MARK, write_file
+from drasp.report.data import packed, program_data, rounded, tensor_arrays
+from drasp.report.examples import Examples, draw_examples
+from drasp.report.html import page
+from drasp.tasks import TASKS, Task
+from drasp.transformer import Transformer
+from drasp.zoo import resolve_model
+
+REPORT = "report.html"
+MAX_BYTES = 3_000_000
+# Programs that are longer are not read line by line, and would be slow to draw.
+MAX_LINES = 400
+# Where a page would be too large, its tensors lose this many of their 24 significant bits.
+_ROUNDINGS = (0, 8, 12, 16)
+
+_STYLES = ("base.css", "report.css")
+_SCRIPTS = ("interpreter.js", "dom.js", "heatmap.js", "chart.js", "listing.js", "effects.js", "report.js")
+
+
+def report_page(program: Program, record: Mapping[str, Any], examples: Examples, max_bytes: int = MAX_BYTES) -> bytes:
+    """The page, as small as it must be; what rounding its tensors changes is measured and said."""
+    arrays = tensor_arrays(program)
+    name = str(record.get("task") or record.get("model") or "program")
+    data = {
+        "record": dict(record),
+        "program": program_data(program),
+        "examples": {
+            "steps": [example.to_json() for example in examples.steps],
+            "draws": [example.to_json() for example in examples.draws],
+            "differing": [example.to_json() for example in examples.differing],
+        },
+        "about": {"task": examples.about_task, "model": examples.about_model},
+    }
+    made = b""
+    for bits in _ROUNDINGS:
+        smaller = {key: rounded(array, bits) for key, array in arrays.items()}
+        difference = _difference(program, smaller, examples) if bits else 0.0
+        data |= {"tensors": packed(smaller), "rounding": {"bits": bits, "difference": difference}}
+        made = page("report.html", f"{name} – drasp", _STYLES, _SCRIPTS, data)
+        if len(made) <= max_bytes:
+            break
+    return made
+
+
+@torch.no_grad()
+def _difference(program: Program, arrays: Mapping[str, np.ndarray], examples: Examples) -> float:
+    """The largest change of a logit on the example inputs when the tensors are those of the page."""
+    tensors = {name: torch.from_numpy(arrays[name].copy()) for name in program.tensors if name in arrays}
+    exact = Interpreter(program, torch.float64)
+    page = Interpreter(replace(program, tensors={**program.tensors, **tensors}), torch.float64)
+    largest = 0.0
+    for example in examples.steps:
+        ids = torch.tensor([example.ids])
+        positions = example.offset + torch.arange(len(example.ids))[None]
+        largest = max(largest, float((exact(ids, positions) - page(ids, positions)).abs().max()))
+    return largest
+
+
+def write_report(folder: Path, model: str | None = None, task_name: str | None = None) -> Path:
+    """Makes the report of a result folder anew; the model's answers are in it where the model can be found."""
+    program = load_program(folder)
+    record = read_record(folder)
+    transformer, task = _model_and_task(record, model, task_name)
+    file = (folder if folder.is_dir() else folder.parent) / REPORT
+    write_file(file, report_page(program, record, draw_examples(program, task, transformer)))
+    return file
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """`result.json`; a program written by hand has none."""
+    file = folder / MARK
+    if not file.is_file():
+        return {}
+    try:
+        record = json.loads(file.read_text())
+    except (OSError, ValueError):
+        record = None
+    if not isinstance(record, dict):
+        raise DraspError(f"{file}: expected a JSON object, as drasp writes it")
+    return record
+
+
+def _model_and_task(
+    record: Mapping[str, Any], model: str | None, task_name: str | None
+) -> tuple[Transformer | None, Task | None]:
+    """As the user says; else as the record does, so far as they are still there.
+
+    A record may come from somebody else: of the tasks that it names, only drasp's own are taken, and no file is run.
+    """
+    if model:
+        return load_model_and_task(model, task_name)
+    task = TASKS.get(str(record.get("task")))
+    try:
+        return load_model(resolve_model(str(record.get("model") or "no model"))), task
+    except DraspError:
+        return None, task

@@ -1,0 +1,377 @@
+"""The report page in a real browser: it opens, computes, and shows everything as text."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from browser import chromium, open_file
+from cases import CASES, PAPER_CASES
+from drasp.language import Interpreter, Program, parse
+from drasp.language.function_primitives import _REGISTRY as FUNCTIONS
+from drasp.language.function_primitives import function_primitive, same_basis
+from drasp.model_files import load_model
+from drasp.report.examples import draw_examples
+from drasp.report.page import MAX_BYTES, report_page
+from drasp.tasks import TASKS, load_task
+from drasp.translation import translate, translation_size
+from drasp.vocabulary import Vocabulary
+from published import MODELS, needs_published_models
+from random_programs import random_program
+
+# One browser for all of them.
+pytestmark = pytest.mark.xdist_group("browser")
+
+RECORD = {
+    "task": "unique_copy",
+    "model": "models/copy-2l1h64",
+    "verdict": "decompiled",
+    "match_accuracy": 0.94,
+    "match_interval": [0.92, 0.95],
+    "samples": 2000,
+    "task_accuracy": 0.97,
+    "seconds": 12.5,
+    "frontier": [
+        {"lines": 5, "match_accuracy": 0.4, "match_interval": [0.38, 0.42]},
+        {"lines": 7, "match_accuracy": 0.94, "match_interval": [0.92, 0.95]},
+    ],
+    "passes": [
+        {"name": "cut edges", "seconds": 1.0, "left": 9, "match_accuracy": 0.99},
+        {"name": "cut edges", "seconds": 3.0, "left": 8, "match_accuracy": 0.97},
+        {"name": "cut lines", "seconds": 3.5, "left": 7, "match_accuracy": 0.94},
+    ],
+    "primitives": {"select": {"named": 2, "total": 2}},
+    "min_match": 0.9,
+}
+
+
+def case(name: str) -> Program:
+    return next(case.program for case in CASES if case.name == name)
+
+
+def written(folder: Path, program: Program, record: dict | None = None, **options) -> Path:
+    task = TASKS.get((record or {}).get("task", ""))
+    file = folder / "report.html"
+    file.write_bytes(report_page(program, record or {}, draw_examples(program, task), **options))
+    return file
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def copying(browser, tmp_path):
+    opened = open_file(browser, written(tmp_path, case("unique copy"), RECORD))
+    yield opened
+    opened.page.close()
+
+
+def canvases(page) -> list[str]:
+    return page.evaluate("[...document.querySelectorAll('.card canvas[tabindex]')].map((c) => c.toDataURL())")
+
+
+def type_input(page, text: str) -> None:
+    page.fill("#input", text)
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def answers(page) -> list[str]:
+    return page.locator("#strip tr").nth(2).locator("td").all_inner_texts()
+
+
+def test_the_page_opens_from_disk_and_asks_for_nothing(browser, tmp_path):
+    file = written(tmp_path, case("unique copy"), RECORD)
+    opened = open_file(browser, file)
+    opened.page.wait_for_timeout(200)
+    assert opened.problems == []
+    assert opened.requests == [file.as_uri()]
+    assert opened.page.inner_text("#title") == "unique_copy"
+    assert opened.page.inner_text("#verdict") == "✓ decompiled"
+    assert "94.0 %" in opened.page.inner_text("#facts")
+    assert opened.page.locator("#frontier .dot").count() == 2
+    assert opened.page.locator("#frontier .dot.pick").count() == 1
+    rows = opened.page.locator("#passes tbody tr").all_inner_texts()
+    assert [row.split("\t")[:3] for row in rows] == [["cut edges", "2", "8 edges"], ["cut lines", "1", "7 lines"]]
+    opened.page.close()
+
+
+def test_the_policy_allows_nothing_from_outside(tmp_path):
+    text = written(tmp_path, case("unique copy"), RECORD).read_text()
+    policy = text.split('http-equiv="Content-Security-Policy" content="')[1].split('"')[0]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules.pop("default-src") == "'none'"
+    assert rules.pop("script-src").startswith("'sha256-")
+    assert rules.pop("style-src").startswith("'sha256-")
+    assert rules == {"img-src": "data:", "base-uri": "'none'", "form-action": "'none'"}
+    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in text
+
+
+def test_typing_changes_the_pictures_and_the_prediction(copying):
+    page = copying.page
+    type_input(page, "BOS 7 12 SEP 7")
+    before = canvases(page)
+    assert answers(page)[-2:] == ["7", "12"]
+    type_input(page, "BOS 3 12 SEP 3 12")
+    assert answers(page)[-3:] == ["3", "12", "EOS"]
+    changed = [a != b for a, b in zip(before, canvases(page), strict=True)]
+    assert all(changed[:3])  # the first selector, its attention and a1; further down they wait for being seen
+    assert copying.problems == []
+
+
+def test_the_offset_counts(copying):
+    page = copying.page
+    type_input(page, "BOS 7 SEP")
+    assert page.locator("#strip tr").nth(0).locator("td").all_inner_texts() == ["0", "1", "2"]
+    page.fill("#offset", "300")
+    page.wait_for_function("document.querySelector('#strip td').textContent === '300'")
+    page.fill("#offset", "301")
+    page.wait_for_selector("#message:not(:empty)")
+    assert page.inner_text("#message") == "3 tokens at offset 301 do not fit the program's 303 positions."
+
+
+def test_an_unknown_token_gives_a_message_in_the_page(copying):
+    page = copying.page
+    type_input(page, "BOS 7 <b>wrong</b>")
+    message = page.inner_text("#message")
+    assert "<b>wrong</b>" in message
+    assert "is not one of the program's tokens" in message
+    assert page.get_attribute("#input", "aria-invalid") == "true"
+    type_input(page, "BOS 7")
+    assert page.text_content("#message") == ""
+    assert copying.problems == []
+
+
+def test_examples_can_be_stepped_through_and_drawn(copying):
+    page = copying.page
+    assert page.inner_text("#which") == "example 1 of 20"
+    first = page.input_value("#input")
+    page.click("#next")
+    assert page.inner_text("#which") == "example 2 of 20"
+    assert page.input_value("#input") != first
+    page.click("#previous")
+    assert page.input_value("#input") == first
+    page.click("#draw")
+    assert page.input_value("#input").startswith("BOS ")
+    assert page.text_content("#message") == ""
+
+
+def test_hovering_a_line_shows_what_it_reads_and_what_reads_it(copying):
+    page = copying.page
+    page.hover(".listing .line >> nth=3")  # a2 = aggregate(s=s2, v=token)
+    assert page.locator(".listing .is-read").all_inner_texts()[0].startswith("s2 = select")
+    assert page.locator(".listing .is-reader").all_inner_texts()[0].startswith("logits1 = project")
+    assert page.locator(".card.is-read").count() == page.locator(".card.is-reader").count() == 1
+
+
+def test_clicking_a_line_shows_its_tensor_with_named_axes(copying):
+    page = copying.page
+    page.click(".listing .line >> nth=2")
+    assert page.inner_text("#tensor-title") == "Line 3: s2"
+    grid = page.evaluate(
+        "(({rowTitle, columnTitle, rowLabels, at}) => [rowTitle, columnTitle, rowLabels[150], at(7, 7), at(150, 150)])"
+        "(drasp.report.tensorPanel.heatmap.grid)"
+    )
+    assert grid == ["q: token", "k: a1", "BOS", 10000, 10000]
+    before = page.evaluate("drasp.report.tensorPanel.heatmap.cellWidth")
+    page.locator("#tensor-map .heat-tools button").nth(2).click()
+    assert page.evaluate("drasp.report.tensorPanel.heatmap.cellWidth") > before
+
+
+def test_cells_are_read_by_mouse_and_by_keys(copying):
+    page = copying.page
+    type_input(page, "BOS 7 12 SEP 7")
+    canvas = page.locator("#line-2 canvas[tabindex]").nth(1)
+    canvas.focus()
+    canvas.press("ArrowDown")
+    canvas.press("ArrowRight")
+    assert page.inner_text("#tip").replace("\u2068", "").replace("\u2069", "").startswith("a1 [")
+    canvas.press("Escape")
+    assert page.is_hidden("#tip")
+    box = page.evaluate("(({left, top}) => [left, top])(drasp.report.cards[1].figures[1].heatmap)")
+    canvas.hover(position={"x": box[0] + 3, "y": box[1] + 3})
+    assert "at position 0" in page.inner_text("#tip")
+
+
+STRANGE = Vocabulary(
+    (
+        "<script>window.hacked = 1</script>",
+        "</script><script>window.hacked = 2</script>",
+        '"',
+        "'",
+        "&amp;",
+        " ",
+        "a b",
+        "🙂",
+        "שלום",
+        "<img src=x onerror=window.hacked=3>",
+        "${alert(1)}",
+    )
+)
+
+
+def test_strange_tokens_are_text_everywhere_and_nothing_runs(browser, tmp_path):
+    names = ", ".join(json.dumps(token) for token in STRANGE.tokens)
+    script = STRANGE.tokens[0]
+    program = parse(
+        f"""vocab = [{names}]\nspecial = []\npositions = 40
+        s1 = select(q=token, k=token, op=(k=={json.dumps(script)}))  # {script}
+        a1 = aggregate(s=s1, v=token)
+        h1 = element_wise_op(a1, func=mlp(F, relu))
+        logits1 = project(inp=h1, op=(inp==out))
+        prediction = sigmoid(logits1)""",
+        {
+            "F.0": torch.eye(11),
+            "F.hidden": torch.eye(11),
+            "F.hidden_bias": torch.zeros(11),
+            "F.out": torch.eye(11),
+            "F.out_bias": torch.zeros(11),
+        },
+    )
+    record = {"task": script, "model": STRANGE.tokens[9], "verdict": "not_decompilable", "reasons": [script]}
+    opened = open_file(browser, written(tmp_path, program, record))
+    page = opened.page
+    type_input(page, " ".join(json.dumps(token, ensure_ascii=False) for token in STRANGE.tokens))
+    assert page.text_content("#message") == ""
+    shown = page.locator("#strip tr").nth(1).locator("td").all_inner_texts()
+    assert shown == [token if token != " " else '" "' for token in STRANGE.tokens]
+    assert page.inner_text("#title") == script
+    assert page.inner_text("#reasons") == script
+    assert script in page.inner_text(".listing")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.wait_for_selector("#effects select option >> nth=0", state="attached")
+    assert page.locator("#effects select option").first.inner_text() == script
+    page.locator("#line-1 canvas[tabindex]").first.press("ArrowDown")
+    assert STRANGE.tokens[1] in page.inner_text("#tip")
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 2
+    assert opened.problems == []
+    assert len(opened.requests) == 1
+    page.close()
+
+
+def test_a_function_of_the_users_own_is_said_to_be_beyond_the_page(browser, tmp_path):
+    @function_primitive(basis=same_basis)
+    def tripled(xp, inputs):
+        return 3 * inputs[0]
+
+    try:
+        program = parse(
+            "vocab = [x, y]\nspecial = []\npositions = 4\n"
+            "h1 = element_wise_op(token, func=tripled)\nlogits1 = project(inp=h1, op=(inp==out))\n"
+            "logits2 = project(inp=token, op=(inp==out))\nprediction = softmax(logits1+logits2)"
+        )
+        opened = open_file(browser, written(tmp_path, program))
+    finally:
+        del FUNCTIONS["tripled"]
+    assert "the function tripled exists in Python alone" in opened.page.inner_text("#line-1")
+    assert "because it reads h1" in opened.page.inner_text("#line-2")
+    assert opened.page.locator("#line-3 canvas[tabindex]").is_visible()
+    assert opened.problems == []
+    opened.page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_screen_does_not_scroll_sideways(browser, tmp_path, scheme):
+    file = written(tmp_path, case("unique copy"), RECORD)
+    opened = open_file(browser, file, viewport={"width": 360, "height": 740}, color_scheme=scheme)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert opened.problems == []
+    opened.page.close()
+
+
+# ------------------------------------------------------------------- the two interpreters are one
+
+LOGITS = """(inputs) => inputs.map(([ids, offset]) => {
+    const { report } = drasp;
+    return Array.from(report.interpreter.run(ids, offset).values.get("prediction").data);
+})"""
+
+
+def random_inputs(program: Program, count: int, seed: int, longest: int = 40) -> list[tuple[list[int], int]]:
+    rng = np.random.default_rng(seed)
+    inputs = []
+    for _ in range(count):
+        length = int(rng.integers(1, min(longest, program.n_positions) + 1))
+        ids = rng.integers(len(program.vocabulary), size=length).tolist()
+        inputs.append((ids, int(rng.integers(0, program.n_positions - length + 1))))
+    return inputs
+
+
+@torch.no_grad()
+def largest_difference(page, program: Program, inputs: list[tuple[list[int], int]]) -> float:
+    interpreter = Interpreter(program, torch.float64)
+    found = page.evaluate(LOGITS, inputs)
+    largest = 0.0
+    for (ids, offset), theirs in zip(inputs, found, strict=True):
+        ours = interpreter(torch.tensor([ids]), torch.arange(offset, offset + len(ids))[None])
+        largest = max(largest, float((ours.flatten() - torch.tensor(theirs, dtype=torch.float64)).abs().max()))
+    return largest
+
+
+def check_page(browser, folder: Path, program: Program, inputs: list[tuple[list[int], int]], **options) -> float:
+    opened = open_file(browser, written(folder, program, **options))
+    difference = largest_difference(opened.page, program, inputs)
+    assert opened.problems == []
+    opened.page.close()
+    assert difference <= 1e-4
+    return difference
+
+
+@pytest.mark.parametrize("program", [case.program for case in CASES], ids=[case.name for case in CASES])
+def test_the_page_computes_what_python_computes(browser, tmp_path, program):
+    check_page(browser, tmp_path, program, random_inputs(program, 50, seed=1))
+
+
+def test_the_page_computes_what_python_computes_on_inputs_of_the_tasks(browser, tmp_path):
+    for one in PAPER_CASES:
+        pool = load_task(one.task).pool(20, np.random.default_rng(3))
+        inputs = [
+            (pool.ids[i, : int(pool.sizes[i])].tolist(), int(pool.offsets[i]))
+            for i in range(20)
+            if pool.sizes[i] <= 160
+        ]
+        check_page(browser, tmp_path, one.program, inputs)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_page_computes_what_python_computes_for_random_programs(browser, tmp_path, seed):
+    program = random_program(random.Random(seed))
+    check_page(browser, tmp_path, program, random_inputs(program, 10, seed))
+
+
+@needs_published_models
+@pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.name)
+def test_the_page_computes_what_python_computes_for_published_models(browser, tmp_path, folder):
+    """Their exact programs, with every norm and MLP, as far as they are short enough for a page."""
+    transformer = load_model(folder)
+    if translation_size(transformer).total > 60:
+        pytest.skip("its exact program is too long for a page")
+    task = TASKS[folder.name.split("-")[0]]
+    program = translate(transformer, task.vocabulary, task.output)
+    longest = 40 if transformer.d_model < 100 else 16
+    check_page(browser, tmp_path, program, random_inputs(program, 50, seed=2, longest=longest), max_bytes=1 << 30)
+
+
+def test_a_page_that_would_be_too_large_rounds_its_tensors_and_says_so(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    names = tuple(str(i) for i in range(700))
+    program = parse(
+        f"vocab = [{', '.join(names)}]\nspecial = []\npositions = 700\n"
+        "s1 = select(q=pos, k=pos, op=A)\na1 = aggregate(s=s1, v=token)\nlogits1 = project(inp=a1, op=B)\n"
+        "prediction = softmax(logits1)",
+        {name: torch.randn(700, 700, generator=generator) for name in ("A", "B")},
+    )
+    file = written(tmp_path, program)
+    assert file.stat().st_size <= MAX_BYTES
+    text = file.read_text()
+    rounding = json.loads(text.split('"rounding":')[1].split("}")[0] + "}")
+    assert rounding["bits"] > 0
+    assert 0 < rounding["difference"] < 1
