@@ -4,11 +4,11 @@ import random
 
 import pytest
 import torch
+from tests.random_programs import random_program
 
 from drasp.language import Interpreter, Program, check, parse
 from drasp.language.printer import to_text
 from drasp.naming.simplify import canonical, simplify
-from tests.random_programs import random_program
 
 HEADER = "vocab = [a, b, BOS]\nspecial = [BOS]\npositions = 8\n"
 

@@ -7,15 +7,14 @@ is put aside; when several have failed in a row, the rest, which harm more, are 
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Generic, TypeVar
-
-import torch
-from torch import Tensor
 
 State = TypeVar("State")
 
 PATIENCE = 5  # failures in a row that end a pass
-NEAR = 0.2  # from so far below the target, settling may still reach it
+NEAR = 0.1  # from so far below the target, settling for longer may still reach it
+_LOOKED_AT = 10  # moves, at least, whose loss is measured anew in each round
 
 
 @dataclass(frozen=True)
@@ -58,22 +57,23 @@ def eliminate(
     state: State,
     moves: Callable[[State], Sequence[Move[State]]],
     judge: Judge[State],
-    target: float,
+    target: Callable[[State], float],
     accepted: Callable[[State, float], None],
 ) -> State:
     """As much as can go while agreement stays at `target`; `accepted` hears of every state on the way."""
     failed: set[Hashable] = set()
+    known: dict[Hashable, float] = {}
     failures = 0
     while failures < PATIENCE:
-        found = [(move, move.apply(state)) for move in moves(state) if move.name not in failed]
-        losses = {move.name: judge.loss(result) for move, result in found if result is not None}
-        if not losses:
+        ranked = _ranked(state, [move for move in moves(state) if move.name not in failed], judge, known)
+        if not ranked:
             break
-        ranked = sorted((move for move, _ in found if move.name in losses), key=lambda move: losses[move.name])
-        count = max(1, len(ranked) // 2)
+        count = _first_count([known[move.name] for move in ranked], judge.hopeless)
         while True:
-            result, agreement = judge.mended(_apply_all(state, ranked[:count]), target)
-            if agreement >= target:
+            candidate = _apply_all(state, ranked[:count])
+            wanted = target(candidate)
+            result, agreement = judge.mended(candidate, wanted)
+            if agreement >= wanted:
                 state = result
                 failures = 0
                 accepted(state, agreement)
@@ -86,28 +86,31 @@ def eliminate(
     return state
 
 
+def _ranked(
+    state: State, moves: Sequence[Move[State]], judge: Judge[State], known: dict[Hashable, float]
+) -> list[Move[State]]:
+    """Those that still change something, by the loss they lead to.
+
+    What harmed much in an earlier round is not looked at again before its turn: only the better half is.
+    """
+    results = {move.name: result for move in moves if (result := move.apply(state)) is not None}
+    there = [move for move in moves if move.name in results]
+    there.sort(key=lambda move: known.get(move.name, 0.0))
+    for move in there[: max(_LOOKED_AT, len(there) // 2)]:
+        known[move.name] = judge.loss(results[move.name])
+    for move in there:
+        if move.name not in known:
+            known[move.name] = judge.loss(results[move.name])
+    return sorted(there, key=lambda move: known[move.name])
+
+
+def _first_count(losses: Sequence[float], hopeless: float) -> int:
+    """How many moves are tried at once: half of them, or as many as together may not be hopeless."""
+    bearable = sum(total < hopeless for total in accumulate(losses))
+    return max(1, min(bearable, len(losses) // 2))
+
+
 def _apply_all(state: State, moves: Sequence[Move[State]]) -> State:
     for move in moves:
         state = move.apply(state) or state
     return state
-
-
-def minimise(loss: Callable[[list[Tensor]], Tensor], start: Sequence[Tensor], steps: int) -> list[Tensor]:
-    """L-BFGS from `start` on a loss without noise; gives the start back where it does not get better."""
-    parameters = [tensor.detach().clone().requires_grad_() for tensor in start]
-    optimiser = torch.optim.LBFGS(
-        parameters, max_iter=steps, history_size=10, line_search_fn="strong_wolfe", tolerance_change=1e-7
-    )
-    losses: list[float] = []
-
-    def closure() -> Tensor:
-        optimiser.zero_grad()
-        value = loss(parameters)
-        value.backward()
-        losses.append(float(value.detach()))
-        return value
-
-    optimiser.step(closure)
-    with torch.no_grad():
-        better = bool(torch.isfinite(final := loss(parameters)) and float(final) <= losses[0])
-    return [tensor.detach() for tensor in (parameters if better else start)]

@@ -1,14 +1,15 @@
 """Moves on a program: a line or an input of one is taken away, and its mean joins a bias."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from drasp.decompiler.elimination import Move, minimise
-from drasp.decompiler.oracle import Batch, Oracle
+from drasp.decompiler.descent import minimise
+from drasp.decompiler.elimination import Move
+from drasp.decompiler.oracle import Oracle, answering
 from drasp.decompiler.tidy import bias_of, changed, operands_of, variables_read, without_logits
 from drasp.language import Interpreter
 from drasp.language.bases import size
@@ -18,6 +19,7 @@ from drasp.language.syntax import (
     Aggregate,
     ElementWise,
     Network,
+    Norm,
     Operand,
     Prediction,
     Program,
@@ -28,14 +30,12 @@ from drasp.language.syntax import (
     TensorName,
     tensor_names,
 )
+from drasp.naming.rewrite import dtype_of, fresh_name
+from drasp.naming.shorten import divided_by_constant
+
+_MOST_ROWS = 8000  # answers for least squares
 
 Means = Mapping[Operand, Float[Tensor, " dims"]]
-
-
-def answering(program: Program) -> Callable[[Batch], Float[Tensor, "batch counted n_vocab"]]:
-    """The program's logits at the positions that count."""
-    interpreter = Interpreter(program)
-    return lambda batch: interpreter(batch.inputs.ids, batch.inputs.positions, batch.where)
 
 
 @torch.no_grad()
@@ -43,6 +43,7 @@ def operand_means(program: Program, oracle: Oracle) -> Means:
     """The mean of everything that a line reads, over all positions of some inputs."""
     interpreter = Interpreter(program)
     wanted = {operand for statement in program.statements for operand in operands_of(statement)}
+    wanted |= {Operand("one", s.name) for s in program.statements if isinstance(s, Norm)}
     sums: dict[Operand, Tensor] = {}
     count = 0
     for batch in oracle.batches:
@@ -61,8 +62,25 @@ def operand_means(program: Program, oracle: Oracle) -> Means:
 # ---------------------------------------------------------------------------------------- moves
 
 
+def variable_moves(program: Program, means: Means) -> list[Move[Program]]:
+    """Coarse ones: a variable that nothing need read, attention that may be uniform."""
+    moves: list[Move[Program]] = []
+    for statement in program.statements:
+        match statement:
+            case Aggregate(name, selectors):
+                moves.append(Move(("variable", name), lambda p, name=name: _drop_variable(p, name, means)))
+                names = tuple(reference.variable for reference in selectors)
+                if len(names) > 1:
+                    moves.append(Move(("attention", names), lambda p, names=names: _drop_selects(p, names, means)))
+            case ElementWise(name, _, Network()):
+                moves.append(Move(("variable", name), lambda p, name=name: _drop_variable(p, name, means)))
+            case _:
+                pass
+    return moves
+
+
 def line_moves(program: Program, means: Means) -> list[Move[Program]]:
-    """Everything that could go: selects, projects, and inputs of element-wise functions."""
+    """Everything that could go: selects, projects, norms, and inputs of element-wise functions."""
     moves: list[Move[Program]] = []
     for statement in program.statements:
         match statement:
@@ -70,6 +88,8 @@ def line_moves(program: Program, means: Means) -> list[Move[Program]]:
                 moves.append(Move(("select", name), lambda p, name=name: _drop_select(p, name, means)))
             case Project(name, source) if source != ONE:
                 moves.append(Move(("project", name), lambda p, name=name: _drop_project(p, name, means)))
+            case Norm(name):
+                moves.append(Move(("norm", name), lambda p, name=name: _drop_norm(p, name, means)))
             case ElementWise(name, inputs, Network()) if len(inputs) > 1:
                 moves += [
                     Move(("input", name, v), lambda p, name=name, v=v: _drop_input(p, name, v, means))
@@ -79,6 +99,56 @@ def line_moves(program: Program, means: Means) -> list[Move[Program]]:
             case _:
                 pass
     return moves
+
+
+def _drop_variable(program: Program, name: str, means: Means) -> Program | None:
+    """Every line that reads it does without; what only passes it on goes too."""
+    result: Program | None = program if _find(program, name) else None
+    while result is not None and (reader := next((s for s in result.statements if _reads(s, name)), None)):
+        match reader:
+            case Select():
+                result = _drop_select(result, reader.name, means)
+            case Project():
+                result = _drop_project(result, reader.name, means)
+            case Aggregate():
+                result = _drop_variable(result, reader.name, means)
+            case ElementWise(inputs=inputs):
+                operand = next(v for v in inputs if v.variable == name)
+                result = _drop_input(result, reader.name, operand, means)
+            case _:
+                return None  # a norm sees to it that the whole is of like size
+    return result
+
+
+def _reads(statement: Statement, name: str) -> bool:
+    return any(operand.variable == name for operand in operands_of(statement))
+
+
+def _drop_selects(program: Program, names: Sequence[str], means: Means) -> Program | None:
+    there = [name for name in names if _find(program, name)]
+    for name in there:
+        program = _drop_select(program, name, means) or program
+    return program if there else None
+
+
+def _drop_norm(program: Program, name: str, means: Means) -> Program | None:
+    """What was divided by the norm is divided by a constant."""
+    if _find(program, name) is None:
+        return None
+    return divided_by_constant(program, name, float(means[Operand("one", name)][0]))
+
+
+def with_bias(program: Program) -> Program:
+    """With a project of `one`, for what goes to leave its mean in; one of zeros changes nothing."""
+    if bias_of(program) is not None:
+        return program
+    *before, prediction = program.statements
+    assert isinstance(prediction, Prediction)
+    name = fresh_name(program, "bias")
+    bias = Project(name, ONE, TensorName(f"R_{name}"))
+    zeros = torch.zeros(1, len(program.vocabulary), dtype=dtype_of(program))
+    statements = (*before, bias, replace(prediction, logits=(*prediction.logits, Reference(name))))
+    return replace(program, statements=statements, tensors={**program.tensors, f"R_{name}": zeros})
 
 
 def _find(program: Program, name: str) -> Statement | None:
@@ -209,7 +279,8 @@ def _nearest_linear(
         ones = torch.ones(*batch.inputs.ids.shape, 1)
         left.append(batch.at_counted(torch.cat([*columns, ones], -1))[batch.valid])
         right.append(batch.at_counted(trace[name])[batch.valid])
-    x, y = torch.cat(left).double(), torch.cat(right).double()
+    every = 1 + sum(map(len, left)) // _MOST_ROWS
+    x, y = torch.cat(left)[::every].double(), torch.cat(right)[::every].double()
     # Columns may depend on each other (shares add up to one): the smallest of all solutions.
     solution = (torch.linalg.pinv(x, rtol=1e-6) @ y).float()
     *maps, constant = solution.split([*widths, 1])

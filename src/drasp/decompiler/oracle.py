@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from drasp.language import Interpreter, Program
 from drasp.measure import Share, agreeing, predictions
 from drasp.tasks import Inputs, Task
 from drasp.transformer import Transformer
@@ -37,6 +38,12 @@ class Batch:
 Answering = Callable[[Batch], Float[Tensor, "batch counted n_vocab"]]
 
 
+def answering(program: Program) -> Answering:
+    """The program's logits at the positions that count."""
+    interpreter = Interpreter(program)
+    return lambda batch: interpreter(batch.inputs.ids, batch.inputs.positions, batch.where)
+
+
 @dataclass(frozen=True)
 class Oracle:
     """`loss` compares logits with the model's; `agreeing` says which inputs are answered alike."""
@@ -49,10 +56,13 @@ class Oracle:
     def draw(
         cls, transformer: Transformer, task: Task, count: int, rng: np.random.Generator, batch_size: int
     ) -> "Oracle":
-        """`count` inputs at random lengths and offsets, in batches of like length: little work on padding."""
+        """`count` inputs at random lengths and offsets, in batches of like length: little work on padding.
+
+        Long ones, where a program that differs is found out first, come first.
+        """
         inputs = task.pool(count, rng)
         batches: list[Batch] = []
-        for rows in inputs.sizes.argsort(stable=True).split(batch_size):
+        for rows in inputs.sizes.argsort(stable=True, descending=True).split(batch_size):
             part = inputs.rows(rows)
             counts = part.counted.sum(1)
             width = int(counts.max())

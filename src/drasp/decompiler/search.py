@@ -10,19 +10,21 @@ import torch
 from torch import Tensor
 
 from drasp.decompiler.components import Components, Graph
-from drasp.decompiler.elimination import Judge, minimise
-from drasp.decompiler.lines import answering, constants_of, fit_tensors
-from drasp.decompiler.oracle import Oracle
+from drasp.decompiler.descent import minimise
+from drasp.decompiler.elimination import Judge
+from drasp.decompiler.lines import constants_of, fit_tensors
+from drasp.decompiler.oracle import Oracle, answering
 from drasp.decompiler.result import PassRecord
-from drasp.decompiler.tidy import fold_constants, renumbered
 from drasp.language.syntax import Program
+from drasp.naming.head import refitted
+from drasp.naming.simplify import simplify
 from drasp.tasks import Task
 from drasp.transformer import Transformer
 from drasp.wiring import write_program
 
 _BRIEF_STEPS = 5
 _LONGER_STEPS = 12
-_REGRESSION_ANSWERS = 2000
+_FEW_ANSWERS_INPUTS, _MANY_ANSWERS_INPUTS = 4000, 1200
 _MOST_LINES = 400  # a graph whose program is longer is pruned further before it is written
 _MOST_EDGES = 40
 
@@ -36,7 +38,7 @@ class Found:
     lines: int
 
     def neat(self) -> Program:
-        return renumbered(fold_constants(self.program))
+        return simplify(self.program)
 
 
 class Search:
@@ -62,10 +64,8 @@ class Search:
 
     @cached_property
     def regression(self) -> Oracle:
-        """A pool with enough answers for least squares, which finds accidents in fewer."""
-        count = round(_REGRESSION_ANSWERS / self.fit.answers_each)
-        if count <= len(self.fit):
-            return self.fit
+        """A pool with enough answers for fits of many numbers, which find accidents in fewer."""
+        count = _FEW_ANSWERS_INPUTS if self.fit.answers_each < 5 else _MANY_ANSWERS_INPUTS
         return Oracle.draw(self.transformer, self.task, count, self.rng, batch_size=60)
 
     def graph_judge(self) -> Judge[Graph]:
@@ -95,13 +95,31 @@ class Search:
         def settle(program: Program, pool: Oracle, steps: int) -> Program:
             return fit_tensors(program, constants_of(program), pool, steps)
 
+        def settle_longer(program: Program) -> Program:
+            return refitted(settle(program, self.tune, _LONGER_STEPS), self.regression)
+
         return Judge(
             loss=lambda program: self.probe.mean_loss(answering(program)),
             match=lambda program, target: self.check.match_if(answering(program), target),
             settle=lambda program: settle(program, self.probe, _BRIEF_STEPS),
-            settle_longer=lambda program: settle(program, self.tune, _LONGER_STEPS),
+            settle_longer=settle_longer,
             hopeless=self.hopeless,
         )
+
+    def fitted_head(self, graph: Graph, name: str, target: float) -> Program | None:
+        """The graph's program with its projects fitted to the model's answers, if it agrees well enough."""
+        program = write_program(self.transformer, graph.wiring(), self.task.vocabulary, self.task.output)
+        program = refitted(simplify(program), self.regression)
+        match = self.check.match(answering(program)).value
+        if match < target:
+            return None
+        self.accept_program(name)(program, match)
+        return program
+
+    def worth_it(self, program: Program, price: float, lowest: float) -> Callable[[Program], float]:
+        """The agreement that a shorter program must have: so much less for each line that it saves."""
+        match, lines = self.check.match(answering(program)).value, simplify(program).lines
+        return lambda shorter: max(lowest, match - price * (lines - simplify(shorter).lines))
 
     def write(self, graph: Graph) -> Program | None:
         """The graph's program, unless it is still too long to be worth writing."""
@@ -132,7 +150,7 @@ class Search:
         self.report(record)
 
     def _keep(self, program: Program, match: float) -> None:
-        self.found.append(Found(match, program, fold_constants(program).lines))
+        self.found.append(Found(match, program, simplify(program).lines))
 
     def polished(self, found: "Found") -> "Found":
         """With its constants settled, where that helps: a program may have been accepted without."""

@@ -49,13 +49,17 @@ class Candidate:
         return replace(self, op=hardened(self.op), special=self.special and hardened(self.special))
 
 
-def candidates(tensor: Matrix, usage: Matrix, rows: Basis, columns: Basis, statement: str, shift: bool) -> list[Candidate]:
+def candidates(
+    tensor: Matrix, usage: Matrix, rows: Basis, columns: Basis, statement: str, shift: bool
+) -> list[Candidate]:
     """The best of the library, at fitted scales; `shift` says that a row may be raised as a whole.
 
     `usage` says how often an entry plays a part. Special tokens may have a tensor of their own.
     """
     everywhere = np.ones_like(tensor, dtype=bool)
-    whole = [Candidate(op, None, score) for op, score in _nearest(tensor, usage, everywhere, rows, columns, statement, shift)]
+    whole = [
+        Candidate(op, None, score) for op, score in _nearest(tensor, usage, everywhere, rows, columns, statement, shift)
+    ]
     special = _special(rows, columns)
     if special is None:
         return whole

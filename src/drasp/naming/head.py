@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.decompiler.elimination import minimise
+from drasp.decompiler.descent import minimise
 from drasp.decompiler.oracle import Oracle
 from drasp.language import Interpreter
 from drasp.language.syntax import Prediction, Program, Project, TensorName
@@ -68,9 +68,7 @@ class Head:
 
     def slices(self) -> dict[str, slice]:
         ends = list(accumulate(self.widths))
-        return {
-            p.name: slice(end - width, end) for p, width, end in zip(self.projects, self.widths, ends, strict=True)
-        }
+        return {p.name: slice(end - width, end) for p, width, end in zip(self.projects, self.widths, ends, strict=True)}
 
     def right(self, logits: Rows) -> Bool[Tensor, " answers"]:
         same = predictions(logits, self.output) == self.said

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from drasp.decompiler.lines import answering
-from drasp.decompiler.oracle import Oracle
+from drasp.decompiler.oracle import Oracle, answering
 from drasp.language.syntax import Program
 from drasp.naming.head import refitted
 

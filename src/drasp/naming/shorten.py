@@ -30,7 +30,7 @@ from drasp.language.syntax import (
 )
 from drasp.naming.head import projects_of
 from drasp.naming.judge import Judge
-from drasp.naming.rewrite import dense_ops, dtype_of, fresh_name, reexpress
+from drasp.naming.rewrite import dense_ops, dtype_of, fresh_name
 from drasp.naming.simplify import simplify
 
 

@@ -27,7 +27,6 @@ from drasp.language.syntax import (
     Operand,
     Prediction,
     PrimitiveFunction,
-    PrimitiveTensor,
     Program,
     Project,
     Reference,

@@ -11,9 +11,9 @@ from torch import Tensor
 from drasp.decompiler.oracle import Oracle
 from drasp.decompiler.tidy import without_logits
 from drasp.language import Interpreter
-from drasp.language.bases import Basis, One, Tokens, size
+from drasp.language.bases import Basis, Tokens
 from drasp.language.interpreter import basis_of
-from drasp.language.syntax import ONE, Program, Project, Select, Statement, TensorName
+from drasp.language.syntax import Program, Project, Select, Statement, TensorName
 from drasp.naming.families import Candidate, candidates
 from drasp.naming.head import Head, Rows, projects_of
 from drasp.naming.judge import Judge

@@ -1,0 +1,74 @@
+"""Minimising a smooth loss without noise: L-BFGS on a handful of tensors.
+
+`torch.optim.LBFGS` does the same, but its first use imports the compiler, which takes longer than a small model's
+whole decompilation.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+_MEMORY = 10  # steps whose curvature is remembered
+_ENOUGH = 1e-4  # of the decrease that the slope promises
+_HALVINGS = 6
+
+Flat = Float[Tensor, " parameters"]
+
+
+def minimise(loss: Callable[[list[Tensor]], Tensor], start: Sequence[Tensor], steps: int) -> list[Tensor]:
+    """At most `steps` steps from `start`; never to a greater loss."""
+
+    def value_and_slope(at: Flat) -> tuple[float, Flat]:
+        parameters = [tensor.requires_grad_() for tensor in _unpacked(at, start)]
+        with torch.enable_grad():
+            value = loss(parameters)
+        slopes = torch.autograd.grad(value, parameters, allow_unused=True)
+        pairs = zip(slopes, parameters, strict=True)
+        flat = torch.cat([(torch.zeros_like(p) if slope is None else slope).flatten() for slope, p in pairs])
+        return float(value.detach()), flat
+
+    x = torch.cat([tensor.detach().flatten() for tensor in start])
+    value, slope = value_and_slope(x)
+    history: list[tuple[Flat, Flat]] = []
+    for _ in range(steps):
+        direction = -_times_inverse_curvature(slope, history)
+        promised = float(direction @ slope)
+        if not promised < -1e-14:
+            break
+        # Without a memory the slope says nothing of how far to go.
+        size = 1.0 if history else min(1.0, 1 / float(slope.abs().sum()))
+        for _ in range(_HALVINGS):
+            new = x + size * direction
+            new_value, new_slope = value_and_slope(new)
+            if new_value <= value + _ENOUGH * size * promised:
+                break
+            size /= 4 if new_value < float("inf") else 16
+        else:
+            break
+        step, change = new - x, new_slope - slope
+        if float(step @ change) > 1e-10 * float(change @ change):
+            history = [*history, (step, change)][-_MEMORY:]
+        x, value, slope = new, new_value, new_slope
+    return _unpacked(x, start)
+
+
+def _unpacked(flat: Flat, like: Sequence[Tensor]) -> list[Tensor]:
+    parts = flat.split([tensor.numel() for tensor in like])
+    return [part.view(tensor.shape).clone() for part, tensor in zip(parts, like, strict=True)]
+
+
+def _times_inverse_curvature(slope: Flat, history: Sequence[tuple[Flat, Flat]]) -> Flat:
+    """The slope times an estimate of the inverse Hessian from the last steps (the two-loop recursion)."""
+    result = slope.clone()
+    weights: list[Tensor] = []
+    for step, change in reversed(history):
+        weights.append((step @ result) / (step @ change))
+        result -= weights[-1] * change
+    if history:
+        step, change = history[-1]
+        result *= (step @ change) / (change @ change)
+    for (step, change), weight in zip(history, reversed(weights), strict=True):
+        result += (weight - (change @ result) / (step @ change)) * step
+    return result
