@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from jaxtyping import Bool, Float
 
-from drasp.language.bases import Basis, One, Tokens
+from drasp.language.bases import Basis, One, Tokens, size
 from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor
 from drasp.language.tensor_primitives import NotApplicable, build, parameter_kinds, tensor_primitives
 from drasp.vocabulary import Vocabulary
@@ -19,6 +19,7 @@ ZEROS = PrimitiveTensor("zeros")
 _OFFSETS = [step for step in range(-8, 9) if step]
 _WHOLE = range(7)
 _NEAREST = 3  # that are worth a try
+_PAIRS = 5  # of one for ordinary and one for special tokens
 _LEAST_SCORE = 0.25
 
 
@@ -49,13 +50,17 @@ class Candidate:
         return replace(self, op=hardened(self.op), special=self.special and hardened(self.special))
 
 
-def candidates(tensor: Matrix, usage: Matrix, rows: Basis, columns: Basis, statement: str, shift: bool) -> list[Candidate]:
+def candidates(
+    tensor: Matrix, usage: Matrix, rows: Basis, columns: Basis, statement: str, shift: bool
+) -> list[Candidate]:
     """The best of the library, at fitted scales; `shift` says that a row may be raised as a whole.
 
     `usage` says how often an entry plays a part. Special tokens may have a tensor of their own.
     """
     everywhere = np.ones_like(tensor, dtype=bool)
-    whole = [Candidate(op, None, score) for op, score in _nearest(tensor, usage, everywhere, rows, columns, statement, shift)]
+    whole = [
+        Candidate(op, None, score) for op, score in _nearest(tensor, usage, everywhere, rows, columns, statement, shift)
+    ]
     special = _special(rows, columns)
     if special is None:
         return whole
@@ -65,7 +70,7 @@ def candidates(tensor: Matrix, usage: Matrix, rows: Basis, columns: Basis, state
         Candidate(op, other, shares[0] * score + shares[1] * other_score)
         for (op, score), (other, other_score) in product(*parts)
     ]
-    return whole + sorted(split, key=lambda c: -c.score)
+    return whole + sorted(split, key=lambda c: -c.score)[:_PAIRS]
 
 
 def _special(rows: Basis, columns: Basis) -> Bool[np.ndarray, "rows columns"] | None:
@@ -74,8 +79,6 @@ def _special(rows: Basis, columns: Basis) -> Bool[np.ndarray, "rows columns"] | 
     if not isinstance(side, Tokens) or not side.vocabulary.special:
         return None
     marks = np.array([token in side.vocabulary.special for token in side.vocabulary.tokens])
-    from drasp.language.bases import size
-
     chosen = marks[None, :] if isinstance(rows, One) else marks[:, None]
     return np.broadcast_to(chosen, (size(rows), size(columns)))
 
@@ -101,7 +104,8 @@ def _nearest(
             continue
         overlap = float((weights * mine * theirs).sum())
         score = abs(overlap) / (energy * power) ** 0.5
-        if score > _LEAST_SCORE:
+        # Some differ only by what is the same for all keys (first and last, say): the earlier in the library is enough.
+        if score > _LEAST_SCORE and all(abs(score - other) > 1e-9 for _, other in found):
             found.append((replace(op, scale=float(f"{overlap / energy:.2g}")), score))
     found.sort(key=lambda pair: -pair[1])
     return [(ZEROS, 0.0), *found[:_NEAREST]]
