@@ -104,11 +104,13 @@ def _nearest(
             continue
         overlap = float((weights * mine * theirs).sum())
         score = abs(overlap) / (energy * power) ** 0.5
-        # Some differ only by what is the same for all keys (first and last, say): the earlier in the library is enough.
-        if score > _LEAST_SCORE and all(abs(score - other) > 1e-9 for _, other in found):
+        if score > _LEAST_SCORE:
             found.append((replace(op, scale=float(f"{overlap / energy:.2g}")), score))
-    found.sort(key=lambda pair: -pair[1])
-    return [(ZEROS, 0.0), *found[:_NEAREST]]
+    # Some differ only in what no input can tell apart (first and last, say): of these a positive one, and rather a
+    # token than a step that happens to lead to it.
+    found.sort(key=lambda pair: (-round(pair[1], 9), pair[0].scale < 0, pair[0].primitive == "kth_diagonal"))
+    distinct = {round(score, 9): (op, score) for op, score in reversed(found)}
+    return [(ZEROS, 0.0), *list(reversed(distinct.values()))[:_NEAREST]]
 
 
 def _centred(matrix: Matrix, weights: Matrix, shift: bool) -> Matrix:
