@@ -21,6 +21,7 @@ _WHOLE = range(7)
 _NEAREST = 3  # that are worth a try
 _PAIRS = 5  # of one for ordinary and one for special tokens
 _LEAST_SCORE = 0.25
+_PREFERENCE = {"to_token": 0, "kth_diagonal": 2}
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,9 @@ def _nearest(
         score = abs(overlap) / (energy * power) ** 0.5
         if score > _LEAST_SCORE:
             found.append((replace(op, scale=float(f"{overlap / energy:.2g}")), score))
-    # Some differ only in what no input can tell apart (first and last, say): of these a positive one, and rather a
-    # token than a step that happens to lead to it.
-    found.sort(key=lambda pair: (-round(pair[1], 9), pair[0].scale < 0, pair[0].primitive == "kth_diagonal"))
+    # Some differ only in what no input can tell apart (first and last, say): of these a positive one, rather a token
+    # by its name than by its place, and a step only where nothing else leads there.
+    found.sort(key=lambda pair: (-round(pair[1], 9), pair[0].scale < 0, _PREFERENCE.get(pair[0].primitive, 1)))
     distinct = {round(score, 9): (op, score) for op, score in reversed(found)}
     return [(ZEROS, 0.0), *list(reversed(distinct.values()))[:_NEAREST]]
 
