@@ -5,15 +5,15 @@ rows that keep it is sigmoid(θ) (uniform gradient sampling). Where an edge is c
 constant of the sender instead.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from drasp.decompiler.components import Components, Edge, Graph, Sender
+from drasp.decompiler.components import Components, Edge
 from drasp.decompiler.oracle import Batch
 from drasp.transformer import LayerNorm
 from drasp.wiring import Receiver

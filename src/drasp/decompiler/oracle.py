@@ -9,9 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.measure import Share, agreeing, predictions
+from drasp.measure import Model, Share, agreeing, predictions
 from drasp.tasks import Inputs, Task
-from drasp.transformer import Transformer
 from drasp.vocabulary import Output
 
 
@@ -46,9 +45,7 @@ class Oracle:
 
     @classmethod
     @torch.no_grad()
-    def draw(
-        cls, transformer: Transformer, task: Task, count: int, rng: np.random.Generator, batch_size: int
-    ) -> "Oracle":
+    def draw(cls, transformer: Model, task: Task, count: int, rng: np.random.Generator, batch_size: int) -> "Oracle":
         """`count` inputs at random lengths and offsets, in batches of like length: little work on padding."""
         inputs = task.pool(count, rng)
         batches: list[Batch] = []

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from jaxtyping import Bool, Float
 
-from drasp.language.bases import Basis, One, Tokens, size
+from drasp.language.bases import Basis, One, Positions, Tokens, size
 from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor
 from drasp.language.tensor_primitives import NotApplicable, build, parameter_kinds, tensor_primitives
 from drasp.vocabulary import Vocabulary
@@ -21,6 +21,7 @@ _WHOLE = range(7)
 _NEAREST = 3  # that are worth a try
 _PAIRS = 5  # of one for ordinary and one for special tokens
 _LEAST_SCORE = 0.25
+_OF_POSITIONS = ("window", "every_kth")  # distances between tokens mean little
 _PREFERENCE = {"to_token": 0, "kth_diagonal": 2}
 
 
@@ -128,7 +129,10 @@ def _library(rows: Basis, columns: Basis, statement: str) -> tuple[tuple[Primiti
     side = columns if isinstance(columns, Tokens) else rows
     vocabulary = side.vocabulary if isinstance(side, Tokens) else None
     found: dict[bytes, tuple[PrimitiveTensor, Matrix]] = {}
+    in_order = isinstance(rows, Positions) and isinstance(columns, Positions)
     for primitive in tensor_primitives().values():
+        if primitive.name in _OF_POSITIONS and not in_order:
+            continue
         kinds = parameter_kinds(primitive, statement)
         for arguments in _arguments(kinds, vocabulary) if kinds is not None else ():
             op = PrimitiveTensor(primitive.name, arguments, scale=1.0)

@@ -19,6 +19,7 @@ def name_program(program: Program, fit: Oracle, check: Oracle, least: float = 0.
     judge = Judge.of(program, fit, check, least)
     for step in (shorten, name_lines, shorten, name_projects, round_projects, round_selects):
         program = simplify(step(program, judge))
+        judge = judge.raised(program)
     return program
 
 

@@ -18,7 +18,7 @@ from drasp.language.tables import write_followers, write_table
 from drasp.naming.head import Head, Rows
 from drasp.naming.judge import Judge
 from drasp.naming.rewrite import dense_ops, dtype_of
-from drasp.naming.tensors import project_bases
+from drasp.naming.tensors import project_bases, select_usage
 
 _LARGEST = range(1, 31)  # what a tensor's largest entry is rounded to
 _MARGIN = 1e-3  # of the largest entry: nearer to 0, a logit's sign is an accident of rounding
@@ -165,8 +165,10 @@ def round_selects(program: Program, judge: Judge) -> Program:
 
 
 def _rounded_select(program: Program, select: Select, judge: Judge) -> Program:
-    tensor = dense_ops(program)[select.name]
-    level = tensor - tensor.median(1, keepdim=True).values
+    tensor = dense_ops(program)[select.name].float()
+    used = torch.from_numpy(select_usage(program, select, judge.fit)) > 0
+    usual = torch.where(used, tensor, torch.nan).nanmedian(1, keepdim=True).values.nan_to_num()
+    level = torch.where(used, tensor - usual, 0.0)
     for largest in _STEPS:
         step = float(f"{float(level.abs().amax()) / largest:.2g}")
         tried = _with_table(program, select, (level / max(step, 1e-30)).round(), step)
