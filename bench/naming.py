@@ -45,15 +45,7 @@ EPOCHS = 1500
 
 def _letters(count: int) -> Task:
     symbols = ("0", "1") if count == 2 else tuple("abcdefgh"[:count])
-    return answer_task(
-        "copy",
-        symbols,
-        lambda x: x,
-        lengths=range(4, 21),
-        longest_input=20,
-        longest_answer=20,
-        about="any tokens again",
-    )
+    return answer_task("copy", symbols, lambda x: x, lengths=range(4, 21), longest_answer=150, about="any tokens again")
 
 
 LETTERS, BITS = _letters(8), _letters(2)
@@ -166,7 +158,7 @@ def _trained(
     return new, {**program.tensors, **tensors, "R": rotation.T @ program.tensors["R"]}
 
 
-def randomised(program: Program, line: str, seed: int) -> Program:
+def randomised(program: Program, seed: int) -> Program:
     """The same lines with random numbers where the primitive was hidden."""
     generator = torch.Generator().manual_seed(seed)
     wild = {"hidden", "F.hidden", "F.0", "F.1"}
@@ -201,7 +193,7 @@ def run(case: Case, scale: float, seed: int) -> tuple[str, str]:
     named = name_program(hidden, *_pools(truth, case.task, seed))
     found = named_as(named, type(statement))
     hit = any((op.primitive, op.arguments) == (wanted.primitive, wanted.arguments) for op in found)
-    other = randomised(hidden, case.line, seed)
+    other = randomised(hidden, seed)
     fit, check = _pools(other, case.task, seed)
     wild = name_program(other, fit, check)
     fresh = Oracle.draw(Interpreter(other), case.task, 500, np.random.default_rng(seed + 99), 50)
