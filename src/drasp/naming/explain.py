@@ -105,7 +105,7 @@ def explain(program: Program, line: int, ids: Int[Tensor, "n pos"], positions: I
         seen.attention_path(statement, path, side)
         for path in paths
         if isinstance(path[-1], Select)
-        for side in _sides(path)
+        for side in _sides(path, statement.name)
     )
     warnings = tuple(dict.fromkeys(w for path in paths if (w := seen.warning(path)) is not None))
     return Explanation(line, statement_text(statement), logits, attention, warnings)
@@ -128,12 +128,11 @@ def _paths(program: Program, name: str) -> Iterator[Path]:
                     pass  # a norm divides: it is part of the operand that reads it
 
 
-def _sides(path: Path) -> list[str]:
-    """On which side of the select the path comes in."""
-    select, before = path[-1], path[-2].name if len(path) > 1 else None
+def _sides(path: Path, start: str) -> list[str]:
+    """On which side of the select the path comes in; it may be both."""
+    select, before = path[-1], path[-2].name if len(path) > 1 else start
     assert isinstance(select, Select)
-    sides = [("query", select.query), ("key", select.key)]
-    return [side for side, operand in sides if before in (None, operand.variable)]
+    return [side for side, operand in (("query", select.query), ("key", select.key)) if operand.variable == before]
 
 
 class _Seen:

@@ -65,7 +65,7 @@ class Head:
         widths = tuple(len(op) for op in (dense_ops(program)[p.name] for p in projects))
         return cls(oracle.output, projects, widths, torch.cat(features), torch.cat(said), torch.cat(inputs), count)
 
-    def stacked(self, ops: Mapping[str, Rows]) -> Rows:
+    def stacked(self, ops: Mapping[str, Tensor]) -> Rows:
         """All projects' tensors as one."""
         return torch.cat([ops[project.name].float() for project in self.projects])
 

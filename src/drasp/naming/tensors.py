@@ -35,7 +35,7 @@ def name_select(program: Program, select: Select, judge: Judge) -> Program | Non
     found = [c for c in _select_candidates(program, select, judge.fit) if not c.is_nothing]
     hard = [_Tried.of(judge, bare, 0.02)] + [_Tried.of(judge, *_placed(program, select, c.hard())) for c in found]
     best = sorted(zip(hard[1:], found, strict=True), key=lambda pair: -pair[0].closeness)[:_SOFTENED]
-    soft = [_Tried.of(judge, *_placed(program, select, c.times(f))) for _, c in best for f in (1, 3)]
+    soft = [_Tried.of(judge, *_placed(program, select, c.times(f))) for _, c in best for f in (1.0, 3.0)]
     ranked = sorted(hard + soft, key=lambda tried: -tried.closeness)
     close = [tried.program for tried in ranked if tried.closeness >= judge.floor - _CLOSE][:_ATTEMPTS]
     passing = next((p for p in close if judge.passes(p)), None)
