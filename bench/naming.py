@@ -4,10 +4,10 @@
 
 For each primitive of the library there is a small program that uses it. Its answers are those of "the model". The
 primitive is then hidden: a tensor gets another scale, noise, and for each row a shift that the answers do not depend
-on; a function becomes an MLP, trained on it, whose result is rotated. Naming is given the disturbed program and
+on; a function becomes an MLP, built or trained to be it, whose result is rotated. Naming is given the disturbed program and
 the answers. A hit is the same primitive with the same parameters; a false alarm is a name that is not it. For each
-primitive there is also a random tensor (an MLP with random weights) in its place: any name there that does not keep the
-answers on fresh inputs is a false alarm too.
+primitive there is also a random tensor (an MLP with random weights) in its place: any name there that does not keep
+the answers on fresh inputs is a false alarm too.
 """
 
 import argparse
@@ -21,8 +21,6 @@ from torch import Tensor
 from drasp.decompiler.lines import answering
 from drasp.decompiler.oracle import Oracle
 from drasp.language import Interpreter, Program, parse
-from drasp.language.bases import size
-from drasp.language.interpreter import basis_of
 from drasp.language.syntax import (
     ElementWise,
     Network,
@@ -40,7 +38,8 @@ from drasp.tasks.task import Task, answer_task
 
 NOISE = 0.05  # of a tensor's largest entry
 SCALES = (15.0, 40.0)
-EPOCHS = 1500
+EPOCHS = 2500
+UNITS = 128
 
 
 def _letters(count: int) -> Task:
@@ -55,6 +54,7 @@ KEY = "s1 = select(k=KEY, op=(OP))\na1 = aggregate(s=s1, v=token)\n"
 OUT = "logits1 = project(inp=a1, op=(inp==out))\nprediction = softmax(logits1)"
 PROJECT = "a1 = aggregate(s=[], v=token)\nlogits1 = project(inp=a1, op=(OP))\nprediction = softmax(logits1)"
 FUNCTION = "a1 = aggregate(s=[], v=token)\nm1 = element_wise_op(a1, func=OP)\n"
+FOCUSED = "s1 = select(q=pos, k=pos, op=(k==q-1)*3)\na1 = aggregate(s=s1, v=token)\nm1 = element_wise_op(a1, func=OP)\n"
 PAIR = (
     "s1 = select(k=token, op=(k==BOS))\na1 = aggregate(s=s1, v=pos)\na2 = aggregate(s=[], v=token)\n"
     "m1 = element_wise_op(pos, a1, func=OP)\n"
@@ -83,9 +83,10 @@ def _cases() -> list[Case]:
         Case("inp==out", PROJECT.replace("OP", "inp==out"), "logits1"),
         Case("out==inp+1", PROJECT.replace("OP", "out==inp+1"), "logits1"),
         *(
-            Case(op, (FUNCTION + RANDOM).replace("OP", op), "m1", BITS if "01" in op else LETTERS)
-            for op in ("sharpen(3)", "harden", "balance_01(0.5)", "is_pure(0.5)")
+            Case(op, (FUNCTION + RANDOM).replace("OP", op), "m1", BITS)
+            for op in ("sharpen(3)", "balance_01(0.5)", "is_pure(0.5)")
         ),
+        Case("harden", (FOCUSED + RANDOM).replace("OP", "harden"), "m1", BITS),
         Case("difference_mod(2)", (PAIR + RANDOM).replace("OP", "difference_mod(2)"), "m1"),
         Case("difference_mod(3)", (PAIR + RANDOM).replace("OP", "difference_mod(3)"), "m1"),
     ]
@@ -98,9 +99,9 @@ def program_of(case: Case, seed: int) -> Program:
     bare = parse(text)
     if "op=R)" not in case.text:
         return bare
-    rows = {"balance_01(0.5)": 3, "is_pure(0.5)": 13, "difference_mod(2)": 2, "difference_mod(3)": 3}
+    rows = {"balance_01(0.5)": 3, "is_pure(0.5)": 7, "difference_mod(2)": 2, "difference_mod(3)": 3}
     generator = torch.Generator().manual_seed(seed)
-    return replace(bare, tensors={"R": torch.randn(rows.get(case.name, 12), len(vocabulary), generator=generator)})
+    return replace(bare, tensors={"R": torch.randn(rows.get(case.name, 6), len(vocabulary), generator=generator)})
 
 
 def disturbed(program: Program, line: str, scale: float, seed: int) -> Program:
@@ -117,27 +118,73 @@ def disturbed(program: Program, line: str, scale: float, seed: int) -> Program:
             tensors = {**program.tensors, "hidden": scale * (hidden + noise + shift)}
             new = replace(statement, op=TensorName("hidden"), special_op=None)
         case ElementWise():
-            new, tensors = _trained(program, statement, generator)
+            new, tensors = _hidden_function(program, statement, generator)
         case _:
             raise AssertionError(line)
     statements = tuple(new if s.name == line else s for s in program.statements)
     return replace(program, statements=statements, tensors=tensors)
 
 
-def _trained(
+def _hidden_function(
     program: Program, statement: ElementWise, generator: torch.Generator
 ) -> tuple[ElementWise, dict[str, Tensor]]:
-    """An MLP that was fitted to the function, its result rotated, and the rotation undone in the project."""
+    """An MLP that is the function, its result rotated, and the rotation undone in the project."""
     interpreter = Interpreter(program)
-    widths = [size(basis_of(interpreter.types, v)) for v in statement.inputs]
     task = BITS if len(program.vocabulary) == 6 else LETTERS
     pool = task.pool(400, np.random.default_rng(7))
-    *x, y = interpreter.values(pool.ids, pool.positions, [*statement.inputs, Operand(statement.name)])
-    x, y = [v.flatten(0, 1) for v in x], y.flatten(0, 1)
+    *inputs, result = interpreter.values(pool.ids, pool.positions, [*statement.inputs, Operand(statement.name)])
+    x, y = [value.flatten(0, 1) for value in inputs], result.flatten(0, 1)
+    match statement.function:
+        case PrimitiveFunction("is_pure", (tau,)):
+            weights = _built_threshold(x[0].shape[1], tau)
+        case PrimitiveFunction("balance_01", (n,)):
+            weights = _built_balance(x[0].shape[1], n)
+        case _:
+            weights = _trained(x, y, generator)
     rotation = torch.linalg.qr(torch.randn(y.shape[1], y.shape[1], generator=generator)).Q
-    sources = [0.3 * torch.randn(w, 24, generator=generator) for w in widths]
-    parameters = [*sources, torch.randn(24, 96, generator=generator) / 3, torch.randn(96, generator=generator)]
-    parameters += [torch.randn(96, y.shape[1], generator=generator) / 10, torch.zeros(y.shape[1])]
+    weights["F.out"], weights["F.out_bias"] = weights["F.out"] @ rotation, weights["F.out_bias"] @ rotation
+    new = replace(statement, function=Network("F", "relu"))
+    return new, {**program.tensors, **weights, "R": rotation.T @ program.tensors["R"]}
+
+
+def _built_threshold(width: int, tau: float, steep: float = 300.0) -> dict[str, Tensor]:
+    """Two units an entry: a ramp so steep that hardly a share lies on it."""
+    eye = torch.eye(width)
+    bias = torch.full((width,), -steep * tau)
+    above = torch.cat([eye, -torch.ones(width, 1)], 1)
+    return {
+        "F.0": eye,
+        "F.hidden": torch.cat([steep * eye, steep * eye], 1),
+        "F.hidden_bias": torch.cat([bias, bias - 1]),
+        "F.out": torch.cat([above, -above]),
+        "F.out_bias": torch.cat([torch.zeros(width), torch.ones(1)]),
+    }
+
+
+def _built_balance(width: int, power: float) -> dict[str, Tensor]:
+    """Straight pieces between knots, for either sign of the difference."""
+    knots = torch.tensor([0, 0.002, 0.006, 0.015, 0.03, 0.06, 0.1, 0.17, 0.27, 0.4, 0.6, 0.8, 1.0])
+    slopes = (knots[1:] ** power - knots[:-1] ** power) / (knots[1:] - knots[:-1])
+    bends = torch.cat([slopes[:1], slopes[1:] - slopes[:-1]])
+    source = torch.zeros(width, 1)
+    source[0], source[1] = -1, 1
+    units = len(bends)
+    out = torch.zeros(2 * units, 3)
+    out[:units, 0] = out[units:, 1] = bends
+    out[:, 2] = -out[:, :2].sum(1)
+    return {
+        "F.0": source,
+        "F.hidden": torch.cat([torch.ones(1, units), -torch.ones(1, units)], 1),
+        "F.hidden_bias": torch.cat([-knots[:-1], -knots[:-1]]),
+        "F.out": out,
+        "F.out_bias": torch.tensor([0.0, 0.0, 1.0]),
+    }
+
+
+def _trained(x: list[Tensor], y: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+    sources = [0.3 * torch.randn(value.shape[1], 24, generator=generator) for value in x]
+    parameters = [*sources, torch.randn(24, UNITS, generator=generator) / 3, torch.randn(UNITS, generator=generator)]
+    parameters += [torch.randn(UNITS, y.shape[1], generator=generator) / 10, torch.zeros(y.shape[1])]
     for parameter in parameters:
         parameter.requires_grad_()
     optimiser = torch.optim.Adam(parameters, 0.01)
@@ -146,16 +193,13 @@ def _trained(
         chosen = torch.randint(len(y), (512,), generator=generator)
         stream = sum((v[chosen] @ s for v, s in zip(x, sources, strict=True)), torch.zeros(()))
         hidden, bias, out, out_bias = parameters[len(sources) :]
-        result = torch.relu(stream @ hidden + bias) @ out + out_bias
-        loss = (result - y[chosen] @ rotation).square().sum(-1).mean()
+        loss = (torch.relu(stream @ hidden + bias) @ out + out_bias - y[chosen]).square().sum(-1).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         scheduler.step()
     names = [f"F.{i}" for i in range(len(sources))] + ["F.hidden", "F.hidden_bias", "F.out", "F.out_bias"]
-    tensors = {name: parameter.detach() for name, parameter in zip(names, parameters, strict=True)}
-    new = replace(statement, function=Network("F", "relu"))
-    return new, {**program.tensors, **tensors, "R": rotation.T @ program.tensors["R"]}
+    return {name: parameter.detach() for name, parameter in zip(names, parameters, strict=True)}
 
 
 def randomised(program: Program, seed: int) -> Program:

@@ -21,7 +21,10 @@ _WHOLE = range(7)
 _NEAREST = 3  # that are worth a try
 _PAIRS = 5  # of one for ordinary and one for special tokens
 _LEAST_SCORE = 0.25
-_OF_POSITIONS = ("window", "every_kth")  # distances between tokens mean little
+_OF_POSITIONS = ("window", "every_kth")
+_BETWEEN_ORDERED = ("kth_diagonal", "next_above", "above", "below")
+_OF_ORDERED_KEYS = ("decreasing", "increasing")
+_LEAST_ORDERED = 4  # tokens that can be said to have an order, as numbers or letters
 _PREFERENCE = {"to_token": 0, "kth_diagonal": 2}
 
 
@@ -67,6 +70,8 @@ def candidates(
     if special is None:
         return whole
     parts = [_nearest(tensor, usage, part, rows, columns, statement, shift) for part in (~special, special)]
+    # The places of special tokens in the vocabulary are an accident.
+    parts[1] = [(op, score) for op, score in parts[1] if isinstance(rows, One) or op.primitive not in _BETWEEN_ORDERED]
     shares = [float((usage * part).sum() / usage.sum()) for part in (~special, special)]
     split = [
         Candidate(op, other, shares[0] * score + shares[1] * other_score)
@@ -129,9 +134,8 @@ def _library(rows: Basis, columns: Basis, statement: str) -> tuple[tuple[Primiti
     side = columns if isinstance(columns, Tokens) else rows
     vocabulary = side.vocabulary if isinstance(side, Tokens) else None
     found: dict[bytes, tuple[PrimitiveTensor, Matrix]] = {}
-    in_order = isinstance(rows, Positions) and isinstance(columns, Positions)
     for primitive in tensor_primitives().values():
-        if primitive.name in _OF_POSITIONS and not in_order:
+        if not _means_something(primitive.name, rows, columns):
             continue
         kinds = parameter_kinds(primitive, statement)
         for arguments in _arguments(kinds, vocabulary) if kinds is not None else ():
@@ -142,6 +146,23 @@ def _library(rows: Basis, columns: Basis, statement: str) -> tuple[tuple[Primiti
                 continue
             found.setdefault(matrix.tobytes(), (op, matrix))
     return tuple(found.values())
+
+
+def _means_something(primitive: str, rows: Basis, columns: Basis) -> bool:
+    """Some compare places in an order, which a pair of tokens hardly has, and distances are those of positions."""
+    if primitive in _OF_POSITIONS:
+        return isinstance(rows, Positions) and isinstance(columns, Positions)
+    if primitive in _BETWEEN_ORDERED:
+        return _is_ordered(rows) and _is_ordered(columns)
+    return primitive not in _OF_ORDERED_KEYS or _is_ordered(columns)
+
+
+def _is_ordered(basis: Basis) -> bool:
+    match basis:
+        case Tokens(vocabulary):
+            return len(vocabulary) - len(vocabulary.special) >= _LEAST_ORDERED
+        case _:
+            return isinstance(basis, Positions)
 
 
 def _arguments(kinds: tuple[str, ...], vocabulary: Vocabulary | None) -> Iterator[tuple[int | str, ...]]:
