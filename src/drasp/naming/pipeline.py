@@ -24,7 +24,19 @@ def name_program(program: Program, fit: Oracle, check: Oracle, least: float = 0.
 
 
 def name_lines(program: Program, judge: Judge) -> Program:
-    """Selects and functions, one after the other from the lowest layer: what is above depends on what is below."""
+    """Selects and functions from the lowest layer up; once more where a function has gone, since that frees selects."""
+    while True:
+        after = _name_each_line(program, judge)
+        if _count_networks(after) == _count_networks(program):
+            return after
+        program = after
+
+
+def _count_networks(program: Program) -> int:
+    return sum(isinstance(s, ElementWise) and isinstance(s.function, Network) for s in program.statements)
+
+
+def _name_each_line(program: Program, judge: Judge) -> Program:
     for name in [statement.name for statement in program.statements]:
         match next((s for s in program.statements if s.name == name), None):
             case Select(op=TensorName()) as select:

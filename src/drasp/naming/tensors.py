@@ -41,9 +41,23 @@ def name_select(program: Program, select: Select, judge: Judge) -> Program | Non
     passing = next((p for p in close if judge.passes(p)), None)
     if passing is not None:
         return passing
-    # Without the select at all is worth a fit in any case: it would save a line.
-    fitted = (judge.mended(p) for p in [bare, *(tried.program for tried in ranked[:_REFITS])])
-    return next((mended for mended in fitted if mended is not None), None)
+    # What saves a line is worth a fit in any case: no select, or this one instead of all others of the head.
+    alone = [
+        with_candidate(_without_others(program, select), select, scaled)
+        for candidate in found[:_SOFTENED]
+        for scaled in (candidate.hard(), candidate, candidate.times(3.0))
+    ]
+    worth = [bare, *(tried.program for tried in ranked[:_REFITS]), *(p for p in alone if p.lines < program.lines)]
+    return next((mended for p in worth if (mended := judge.mended(p)) is not None), None)
+
+
+def _without_others(program: Program, select: Select) -> Program:
+    """The program in which heads that use a select use no other that has no name."""
+    heads = [s for s in program.statements if isinstance(s, Aggregate) and select.name in variables_read(s)]
+    unnamed = {s.name for s in program.statements if isinstance(s, Select) and isinstance(s.op, TensorName)}
+    for other in {r.variable for head in heads for r in head.selectors} & unnamed - {select.name}:
+        program = without_select(program, other)
+    return program
 
 
 @dataclass(frozen=True)
