@@ -20,6 +20,7 @@ import torch
 from drasp.decompiler.components import Components
 from drasp.decompiler.oracle import Oracle
 from drasp.decompiler.pipeline import decompile
+from drasp.decompiler.result import count_primitives
 from drasp.model_files import load_model
 from drasp.tasks import Task, load_task, task_of_model
 from drasp.transformer import Transformer
@@ -36,7 +37,8 @@ PAPER = {
     "abcde-1l1h16d3lr00drop": (1.00, 2),
     "tomita2-1l1h16d3lr00drop": (1.00, 2),
 }
-COLUMNS = ("model", "verdict", "match", "lines", "paper match", "paper lines", "seconds", "cost", "peak MB")
+COLUMNS = ("model", "verdict", "pruned", "pruned lines", "match", "lines", "paper match", "paper lines")
+COLUMNS += ("select", "project", "elementwise", "seconds", "naming s", "cost", "peak MB")
 
 
 def step_seconds(transformer: Transformer, task: Task, rounds: int = 3) -> float:
@@ -72,8 +74,12 @@ def bench(folder: Path) -> dict[str, object]:
     return {
         "model": folder.name,
         "verdict": result.verdict,
-        "match": str(result.pick.match),
-        "lines": result.pick.lines,
+        "pruned": str(result.pick.match),
+        "pruned lines": result.pick.lines,
+        "match": str(result.final.match),
+        "lines": result.final.lines,
+        **{kind: f"{count['named']}/{count['total']}" for kind, count in count_primitives(result.program).items()},
+        "naming s": round(result.naming_seconds, 1),
         "paper match": paper_match,
         "paper lines": paper_lines,
         "seconds": round(result.seconds, 1),

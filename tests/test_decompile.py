@@ -48,6 +48,7 @@ def test_majority_is_a_histogram_and_a_projection(result):
     assert kinds == ["Aggregate", "Project", "Prediction"]
     [histogram] = [s for s in result.program.statements if s.name == "a1"]
     assert (histogram.selectors, histogram.value.variable) == ((), "token")
+    assert "op=(inp==out)" in str(result.program)
 
 
 def test_the_same_seed_gives_the_same_result(majority, result):
@@ -71,6 +72,8 @@ def test_a_published_model_whose_layer_norm_is_not_linear():
     assert found.pick.match.value >= 0.95
     assert found.pick.lines <= 15
     assert found.norms_kept == ("out",)
+    assert found.final.lines <= 4, "names need no norm, and no MLP"
+    assert found.final.match.value >= found.pick.match.value - 0.02
 
 
 def test_the_pick_is_the_shortest_that_agrees_well_enough(result):
@@ -101,7 +104,8 @@ def test_the_files_hold_the_result(result, folder):
     assert (record["model"], record["task"], record["verdict"]) == ("bin_majority", "bin_majority", "decompiled")
     assert (record["lines"], record["samples"]) == (3, 2000)
     assert record["match_interval"][0] <= record["match_accuracy"] <= record["match_interval"][1]
-    assert record["primitives"]["project"] == {"named": 0, "total": 1}
+    assert record["primitives"]["project"] == {"named": 1, "tables": 0, "total": 1}
+    assert record["pruned_match_accuracy"] == result.pick.match.value
     assert [point["lines"] for point in record["frontier"]] == [point.lines for point in result.frontier]
     assert record["passes"]
 
@@ -120,7 +124,9 @@ def test_another_program_can_be_picked_without_running_again(result, folder, tmp
 def test_decompile_command(tmp_path):
     finished = drasp("decompile", "abcde", "--out", tmp_path / "out")
     assert finished.code == 0, finished.err
-    assert finished.out.splitlines()[0] == "1. logits1 = project(inp=token, op=R1)"
+    assert finished.out.splitlines()[0] == (
+        "1. logits1 = project(inp=token, op=(a->a b; b->b c; c->c d; d->d e; e->e EOS; BOS->a))"
+    )
     assert "decompiled: 2 lines" in finished.out
     assert "cut components" in finished.err
     printed = drasp("decompile", "abcde", "--out", tmp_path / "out", "--json")
@@ -153,7 +159,7 @@ def test_verify_finds_the_inputs_that_differ(majority, result):
     same = verify(translate(majority, TASK.vocabulary), majority, TASK, samples=300)
     assert same.overall == Share(300, 300)
     assert same.disagreements == ()
-    found = verify(negated(result.program), majority, TASK, samples=300)
+    found = verify(negated(result.pick.program), majority, TASK, samples=300)
     assert found.overall.value < 0.1
     assert sum(share.total for _, share in found.bins) == 300
     first = found.disagreements[0]

@@ -4,11 +4,11 @@ import random
 
 import pytest
 import torch
-from tests.random_programs import random_program
 
 from drasp.language import Interpreter, Program, check, parse
 from drasp.language.printer import to_text
 from drasp.naming.simplify import canonical, simplify
+from random_programs import random_program
 
 HEADER = "vocab = [a, b, BOS]\nspecial = [BOS]\npositions = 8\n"
 
@@ -84,8 +84,8 @@ SHORTER = {
         3,
     ),
     "constants": (
-        "a = aggregate(s=[], v=one)\nb = aggregate(s=[], v=token)\nl1 = project(inp=a, op=R)\nl2 = project(inp=b, op=S)\n"
-        "l3 = project(op=(uniform selection))\nprediction = softmax(l1+l2+l3)",
+        "a = aggregate(s=[], v=one)\nb = aggregate(s=[], v=token)\nl1 = project(inp=a, op=R)\n"
+        "l2 = project(inp=b, op=S)\nl3 = project(op=(uniform selection))\nprediction = softmax(l1+l2+l3)",
         {"R": rand(1, 3), "S": rand(3, 3)},
         3,
     ),
@@ -118,7 +118,8 @@ def test_equal_programs_have_equal_text() -> None:
     )
     other = (
         "g = aggregate(s=[], v=token)\nu = project(inp=g, op=S)\nb = select(q=token, k=token, op=B)\n"
-        "a = select(q=pos, k=pos, op=A)\nh = aggregate(s=b+a, v=token)\nv = project(inp=h, op=R)\nprediction = softmax(u+v)"
+        "a = select(q=pos, k=pos, op=A)\nh = aggregate(s=b+a, v=token)\nv = project(inp=h, op=R)\n"
+        "prediction = softmax(u+v)"
     )
     first, second = canonical(program(one, **tensors)), canonical(program(other, **tensors))
     assert to_text(first) == to_text(second)

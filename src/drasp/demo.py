@@ -38,7 +38,7 @@ def main() -> None:
     console.print()
     console.rule("What is left")
     print_program(console, result.program)
-    console.print(f"\nIt answers as the model does on {result.pick.match} inputs that the search has not seen.\n")
+    console.print(f"\nIt answers as the model does on {result.final.match} inputs that the search has not seen.\n")
     print_frontier(console, result.frontier, result.pick)
     console.print()
 

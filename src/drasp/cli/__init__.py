@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from drasp.cli import decompiling, programs, reporting, training
+from drasp.cli import decompiling, naming, programs, reporting, training
 from drasp.errors import DraspError
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 decompiling.register(app)
+naming.register(app)
 programs.register(app)
 reporting.register(app)
 training.register(app)

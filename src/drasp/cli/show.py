@@ -59,7 +59,7 @@ def print_result(console: Console, result: "Decompiled", out: Path) -> None:
     print_frontier(console, result.frontier, result.pick)
     verdict = Text(result.verdict, "bold green" if result.verdict == "decompiled" else "bold yellow")
     figures = (
-        f": {result.pick.lines} lines, {result.pick.match} inputs answered alike, "
+        f": {result.final.lines} lines, {result.final.match} inputs answered alike, "
         f"{result.task_accuracy.value:.3f} right; {result.seconds:.1f} s"
     )
     console.print()

@@ -5,10 +5,14 @@ whole decompilation.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from drasp.decompiler.oracle import Oracle, answering
+from drasp.language.syntax import Program
 
 _MEMORY = 10  # steps whose curvature is remembered
 _ENOUGH = 1e-4  # of the decrease that the slope promises
@@ -72,3 +76,16 @@ def _times_inverse_curvature(slope: Flat, history: Sequence[tuple[Flat, Flat]]) 
     for (step, change), weight in zip(history, reversed(weights), strict=True):
         result += (weight - (change @ result) / (step @ change)) * step
     return result
+
+
+def fit_tensors(program: Program, names: Sequence[str], oracle: Oracle, steps: int) -> Program:
+    """The program with these tensors tuned to the model's answers on the oracle's inputs."""
+
+    def tuned(values: Sequence[Tensor]) -> Program:
+        return replace(program, tensors={**program.tensors, **dict(zip(names, values, strict=True))})
+
+    def loss(values: Sequence[Tensor]) -> Tensor:
+        run = answering(tuned(values))
+        return torch.cat([oracle.loss(batch, run(batch)) for batch in oracle.batches]).mean()
+
+    return tuned(minimise(loss, [program.tensors[name] for name in names], steps)) if names else program

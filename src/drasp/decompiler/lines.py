@@ -7,9 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from drasp.decompiler.descent import minimise
 from drasp.decompiler.elimination import Move
-from drasp.decompiler.oracle import Oracle, answering
+from drasp.decompiler.oracle import Oracle
 from drasp.decompiler.tidy import bias_of, changed, operands_of, variables_read, without_logits
 from drasp.language import Interpreter
 from drasp.language.bases import size
@@ -288,19 +287,6 @@ def _nearest_linear(
 
 
 # -------------------------------------------------------------------------------------- settling
-
-
-def fit_tensors(program: Program, names: Sequence[str], oracle: Oracle, steps: int) -> Program:
-    """The program with these tensors tuned to the model's answers on the oracle's inputs."""
-
-    def tuned(values: Sequence[Tensor]) -> Program:
-        return replace(program, tensors={**program.tensors, **dict(zip(names, values, strict=True))})
-
-    def loss(values: Sequence[Tensor]) -> Tensor:
-        run = answering(tuned(values))
-        return torch.cat([oracle.loss(batch, run(batch)) for batch in oracle.batches]).mean()
-
-    return tuned(minimise(loss, [program.tensors[name] for name in names], steps)) if names else program
 
 
 def constants_of(program: Program) -> list[str]:

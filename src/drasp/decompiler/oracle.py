@@ -10,9 +10,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from drasp.language import Interpreter, Program
-from drasp.measure import Share, agreeing, predictions
+from drasp.measure import Model, Share, agreeing, predictions
 from drasp.tasks import Inputs, Task
-from drasp.transformer import Transformer
 from drasp.vocabulary import Output
 
 
@@ -53,9 +52,7 @@ class Oracle:
 
     @classmethod
     @torch.no_grad()
-    def draw(
-        cls, transformer: Transformer, task: Task, count: int, rng: np.random.Generator, batch_size: int
-    ) -> "Oracle":
+    def draw(cls, transformer: Model, task: Task, count: int, rng: np.random.Generator, batch_size: int) -> "Oracle":
         """`count` inputs at random lengths and offsets, in batches of like length: little work on padding.
 
         Long ones, where a program that differs is found out first, come first.

@@ -16,6 +16,8 @@ from drasp.decompiler.result import Decompiled, PassRecord, Point
 from drasp.decompiler.search import Found, Search
 from drasp.language.syntax import Program
 from drasp.measure import agreeing, predictions, share
+from drasp.naming.judge import TOLERANCE
+from drasp.naming.pipeline import name_program
 from drasp.naming.simplify import simplify
 from drasp.tasks import Task
 from drasp.transformer import Transformer
@@ -186,7 +188,10 @@ def _result(search: Search, graph: Graph, seed: int, min_match: float, max_lines
             reached = polished.match
             points.append(Point(polished.neat(), fresh.match(answering(polished.program))))
     pick = choose(points, min_match, max_lines)
-    run = answering(pick.program)
+    pruned = time.perf_counter()
+    final = _named(search, pick, fresh, min_match)
+    naming_seconds = time.perf_counter() - pruned
+    run = answering(final.program)
     with torch.no_grad():
         right = torch.cat([_right(batch, run(batch), search.task.output) for batch in fresh.batches])
     return Decompiled(
@@ -194,14 +199,23 @@ def _result(search: Search, graph: Graph, seed: int, min_match: float, max_lines
         seed=seed,
         frontier=tuple(points),
         pick=pick,
+        final=final,
         task_accuracy=share(right),
         passes=tuple(search.passes),
         norms_constant=len(graph.norms),
         norms_kept=tuple(str(receiver) for receiver in norm_lines(graph)),
         seconds=time.perf_counter() - search.start,
+        naming_seconds=naming_seconds,
         min_match=min_match,
         max_lines=max_lines,
     )
+
+
+def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Point:
+    """The pick with names; as it is, should names turn out to cost too much on inputs that no pass has seen."""
+    program = name_program(pick.program, search.fit, search.check, min_match)
+    named = Point(program, fresh.match(answering(program)))
+    return named if named.match.value >= pick.match.value - 2 * TOLERANCE else pick
 
 
 def choose(points: Sequence[Point], min_match: float, max_lines: int) -> Point:

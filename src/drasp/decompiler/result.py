@@ -40,27 +40,31 @@ class PassRecord:
 
 @dataclass(frozen=True)
 class Decompiled:
-    """`frontier` goes from the shortest program to the most faithful one; `pick` is the one chosen."""
+    """`frontier` goes from the shortest program to the most faithful one; `pick` is the one chosen, as pruning left
+    it, and `final` the same with names.
+    """
 
     task: str
     seed: int
     frontier: tuple[Point, ...]
     pick: Point
+    final: Point
     task_accuracy: Share
     passes: tuple[PassRecord, ...]
     norms_constant: int
     norms_kept: tuple[str, ...]
     seconds: float
+    naming_seconds: float
     min_match: float
     max_lines: int
 
     @property
     def program(self) -> Program:
-        return self.pick.program
+        return self.final.program
 
     @property
     def verdict(self) -> str:
-        short_and_true = self.pick.match.value >= self.min_match and self.pick.lines <= self.max_lines
+        short_and_true = self.final.match.value >= self.min_match and self.final.lines <= self.max_lines
         return "decompiled" if short_and_true else "not_decompilable"
 
     @property
@@ -104,10 +108,13 @@ class Decompiled:
             "method": "fast",
             "verdict": self.verdict,
             "reasons": self.reasons,
-            **_pick_record(self.program, self.pick.match.value, self.pick.match.interval),
-            "samples": self.pick.match.total,
+            **_pick_record(self.program, self.final.match.value, self.final.match.interval),
+            "pruned_match_accuracy": self.pick.match.value,
+            "pruned_lines": self.pick.lines,
+            "samples": self.final.match.total,
             "task_accuracy": self.task_accuracy.value,
             "seconds": round(self.seconds, 2),
+            "naming_seconds": round(self.naming_seconds, 2),
             "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
             "frontier": [
                 {"lines": point.lines, "match_accuracy": point.match.value, "match_interval": point.match.interval}
@@ -123,7 +130,7 @@ class Decompiled:
 
 
 def repick(folder: Path, lines: int) -> Program:
-    """Makes another program of a finished run's frontier the result, without running again."""
+    """Makes another program of a finished run's frontier the result, as pruning left it, without running again."""
     try:
         record = json.loads((folder / MARK).read_text())
         frontier = {point["lines"]: point for point in record["frontier"]}
@@ -139,7 +146,7 @@ def repick(folder: Path, lines: int) -> Program:
     good = point["match_accuracy"] >= record["min_match"] and lines <= record["max_lines"]
     record["verdict"] = "decompiled" if good else "not_decompilable"
     # Only agreement was measured for the whole frontier.
-    record["task_accuracy"] = None
+    record |= {"task_accuracy": None, "pruned_match_accuracy": point["match_accuracy"], "pruned_lines": lines}
     write_files(folder, {**program_files(program), MARK: _json_bytes(record)})
     return program
 
@@ -158,18 +165,20 @@ def _json_bytes(record: dict[str, Any]) -> bytes:
 
 
 def count_primitives(program: Program) -> dict[str, dict[str, int]]:
-    """How many of the program's operations have a name."""
-    counts = {kind: {"named": 0, "total": 0} for kind in ("select", "project", "elementwise")}
+    """How many of the program's operations have a name, and how many of these are small tables written out."""
+    counts = {kind: {"named": 0, "tables": 0, "total": 0} for kind in ("select", "project", "elementwise")}
     for statement in program.statements:
+        table = False
         match statement:
-            case Select(op=op):
-                kind, named = "select", isinstance(op, PrimitiveTensor)
-            case Project(op=op):
-                kind, named = "project", isinstance(op, PrimitiveTensor)
+            case Select(op=op) | Project(op=op):
+                kind = "select" if isinstance(statement, Select) else "project"
+                named = isinstance(op, PrimitiveTensor)
+                table = isinstance(op, PrimitiveTensor) and op.primitive in ("table", "followers")
             case ElementWise(function=function):
                 kind, named = "elementwise", not isinstance(function, Network)
             case _:
                 continue
         counts[kind]["named"] += named
+        counts[kind]["tables"] += table
         counts[kind]["total"] += 1
     return counts

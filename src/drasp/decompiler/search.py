@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from drasp.decompiler.components import Components, Graph
-from drasp.decompiler.descent import minimise
+from drasp.decompiler.descent import fit_tensors, minimise
 from drasp.decompiler.elimination import Judge
-from drasp.decompiler.lines import constants_of, fit_tensors
+from drasp.decompiler.lines import constants_of
 from drasp.decompiler.oracle import Oracle, answering
 from drasp.decompiler.result import PassRecord
 from drasp.language.syntax import Program

@@ -8,6 +8,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from drasp.errors import DraspError
+from drasp.language.json_form import to_json
+from drasp.language.latex import to_latex
 from drasp.language.numpy_source import to_python
 from drasp.language.parser import parse
 from drasp.language.printer import to_text
@@ -15,12 +17,14 @@ from drasp.language.syntax import Program, ProgramError
 
 
 def program_files(program: Program) -> dict[str, bytes]:
-    """The files that hold a program, by name: text, tensors, and the stand-alone Python."""
+    """The files that hold a program, by name: text, tensors, the stand-alone Python, LaTeX and JSON."""
     tensors = {name: tensor.detach().contiguous() for name, tensor in program.tensors.items()}
     return {
         "program.drasp": to_text(program).encode(),
         "program.safetensors": save(tensors),
         "program.py": to_python(program).encode(),
+        "program.tex": to_latex(program).encode(),
+        "program.json": to_json(program).encode(),
     }
 
 

@@ -5,13 +5,14 @@ inputs [..., dimensions], and its parameters. So the interpreter runs it in torc
 `program.py` carries its source and runs it in NumPy.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
+from itertools import product
 from typing import Any
 
 from drasp.errors import DraspError
-from drasp.language.bases import Basis, Named, Products, Tokens, labels
+from drasp.language.bases import Basis, Named, Positions, Products, Tokens, describe, labels
 
 # Arrays of NumPy or of torch: the functions below must not care which.
 Array = Any
@@ -19,25 +20,30 @@ Array = Any
 
 @dataclass(frozen=True)
 class FunctionPrimitive:
-    """`inputs` is how many variables it takes (None: any number); `basis` gives the result's directions."""
+    """`inputs` is how many variables it takes (None: any number); `basis` gives the result's directions.
+
+    `tried` holds the parameters with which naming tries it.
+    """
 
     name: str
     function: Callable[..., Array]
     inputs: int | None
     parameters: tuple[str, ...]
     basis: Callable[..., Basis]
+    tried: tuple[tuple[float, ...], ...]
 
 
 _REGISTRY: dict[str, FunctionPrimitive] = {}
 
 
 def function_primitive(
-    basis: Callable[..., Basis], *, inputs: int | None = 1
+    basis: Callable[..., Basis], *, inputs: int | None = 1, tried: Mapping[str, Sequence[float | int]] | None = None
 ) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
     """Adds an element-wise function to the library, under the function's name.
 
     `basis` gets the list of the inputs' bases and the parameters, and gives the basis of the result; it
-    may raise a `DraspError` where the function makes no sense.
+    may raise a `DraspError` where the function makes no sense. `tried` gives, for each parameter, the values
+    that naming tries where it looks for a function that could stand for an MLP; by default 1, 2 and 3.
 
         @function_primitive(basis=same_basis)
         def square(xp, inputs):
@@ -52,7 +58,9 @@ def function_primitive(
         if len(parameters) < 2 or any(p.kind is not Parameter.POSITIONAL_OR_KEYWORD for p in parameters):
             raise DraspError(f"element-wise function {name}: expected the arguments xp, inputs, and parameters")
         names = tuple(p.name for p in parameters[2:])
-        _REGISTRY[name] = FunctionPrimitive(name, function, inputs, names, basis)
+        ranges = [(tried or {}).get(parameter, (1, 2, 3)) for parameter in names]
+        values = tuple(product(*(tuple(map(float, numbers)) for numbers in ranges)))
+        _REGISTRY[name] = FunctionPrimitive(name, function, inputs, names, basis, values)
         return function
 
     return add
@@ -84,6 +92,14 @@ def _kept_basis(bases: list[Basis], i: float) -> Basis:
     return bases[int(i) - 1]
 
 
+def _remainders(bases: list[Basis], m: float) -> Basis:
+    if m not in range(1, 10_000):
+        raise DraspError(f"difference_mod takes a period, a whole number of at least 1, found {m:g}")
+    if bases[0] != bases[1] or not isinstance(bases[0], Positions):
+        raise DraspError(f"difference_mod compares positions, found {' and '.join(map(describe, bases))}")
+    return Named(tuple(str(r) for r in range(int(m))))
+
+
 def _product_basis(bases: list[Basis]) -> Basis:
     return Products(tuple(bases))
 
@@ -93,7 +109,7 @@ def no_op(xp: Any, inputs: list[Array]) -> Array:
     return inputs[0]
 
 
-@function_primitive(basis=same_basis)
+@function_primitive(basis=same_basis, tried={"n": (2, 3, 5)})
 def sharpen(xp: Any, inputs: list[Array], n: float) -> Array:
     powers = inputs[0] ** n
     total = powers.sum(-1)[..., None]
@@ -106,7 +122,7 @@ def harden(xp: Any, inputs: list[Array]) -> Array:
     return 1.0 * (xp.arange(x.shape[-1]) == x.argmax(-1)[..., None])
 
 
-@function_primitive(basis=_balance_basis)
+@function_primitive(basis=_balance_basis, tried={"n": (0.5, 0.05, 0.01)})
 def balance_01(xp: Any, inputs: list[Array], n: float) -> Array:
     difference = inputs[0][..., 1] - inputs[0][..., 0]
     more_ones = difference.clip(0, None) ** n
@@ -114,7 +130,7 @@ def balance_01(xp: Any, inputs: list[Array], n: float) -> Array:
     return xp.stack([more_ones, more_zeros, 1 - more_ones - more_zeros], -1)
 
 
-@function_primitive(basis=_with_none)
+@function_primitive(basis=_with_none, tried={"tau": (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.5, 0.25, 0.01)})
 def is_pure(xp: Any, inputs: list[Array], tau: float) -> Array:
     pure = 1.0 * (inputs[0] > tau)
     return xp.concatenate([pure, 1 - pure.sum(-1)[..., None]], -1)
@@ -133,3 +149,13 @@ def cartesian(xp: Any, inputs: list[Array]) -> Array:
         smallest = pairs.reshape((*pairs.shape[:-2], pairs.shape[-2] * pairs.shape[-1]))
     total = smallest.sum(-1)[..., None]
     return smallest / xp.where(total == 0, total + 1, total)
+
+
+@function_primitive(basis=_remainders, inputs=2, tried={"m": (2, 3, 4, 5, 6)})
+def difference_mod(xp: Any, inputs: list[Array], m: float) -> Array:
+    """How much of the first input minus the second leaves which remainder; for one-hot inputs, one of them."""
+    period = int(m)
+    classes = 1.0 * ((xp.arange(inputs[0].shape[-1]) % period)[:, None] == xp.arange(period))
+    first, second = ((x[..., None] * classes).sum(-2) for x in inputs)
+    turned = [[(r + s) % period for s in range(period)] for r in range(period)]
+    return (first[..., turned] * second[..., None, :]).sum(-1)

@@ -103,6 +103,11 @@ class Interpreter:
         """What lines would read, and nothing else: no selector is kept."""
         return _Run(self, ids, positions).operands(operands)
 
+    def apply(self, function: Function, inputs: Sequence[Float[Tensor, "n _"]]) -> Float[Tensor, "n _"]:
+        """An element-wise function of values given by hand, one position a row."""
+        empty = torch.zeros(1, len(inputs[0]), dtype=torch.long)
+        return _Run(self, empty, empty).apply(function, [Dense(value[None]) for value in inputs])[0]
+
     def _op(self, statement: Select | Project) -> Float[Tensor, "rows columns"]:
         match statement:
             case Select(query=query, key=key, op=op, special_op=special_op):

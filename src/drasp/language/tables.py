@@ -129,8 +129,9 @@ def write_table(matrix: Whole, rows: Sequence[str], columns: Sequence[str]) -> s
 
 
 def _entries_text(values: Int[np.ndarray, " columns"], columns: Sequence[str]) -> str:
-    usual = int(Counter(values.tolist()).most_common(1)[0][0])
-    entries = [f"{quote(c)}={v}" for c, v in zip(columns, values.tolist(), strict=True) if v != usual]
+    numbers = [int(value) for value in values]
+    [(usual, _)] = Counter(numbers).most_common(1)
+    entries = [f"{quote(c)}={v}" for c, v in zip(columns, numbers, strict=True) if v != usual]
     return " ".join([*entries, *([f"*={usual}"] if usual else [])])
 
 

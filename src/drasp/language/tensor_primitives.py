@@ -114,6 +114,14 @@ def every_kth(rows: Basis, columns: Basis, period: int, remainder: int) -> Matri
     return 1.0 * ((i - j) % period == remainder)
 
 
+@tensor_primitive(select="q-{m:int}<=k<=q-{n:int}")
+def window(rows: Basis, columns: Basis, furthest: int, nearest: int) -> Matrix:
+    if nearest > furthest:
+        raise NotApplicable(f"the first distance must not be below the second, found {furthest} and {nearest}")
+    i, j = indices(rows, columns)
+    return 1.0 * ((j >= i - furthest) & (j <= i - nearest))
+
+
 @tensor_primitive(select="k is first", vector=True)
 def decreasing(rows: Basis, columns: Basis) -> Matrix:
     i, j = indices(rows, columns)
@@ -145,13 +153,13 @@ def next_above(rows: Basis, columns: Basis) -> Matrix:
     return np.where(j > i, 1 - (j - i - 1) / size(columns), 0.0)
 
 
-@tensor_primitive(select="k>q", project="out>inp")
+@tensor_primitive(select="k>q")
 def above(rows: Basis, columns: Basis) -> Matrix:
     i, j = indices(rows, columns)
     return 1.0 * (j > i)
 
 
-@tensor_primitive(select="k<q", project="out<inp")
+@tensor_primitive(select="k<q")
 def below(rows: Basis, columns: Basis) -> Matrix:
     i, j = indices(rows, columns)
     return 1.0 * (j < i)

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from jaxtyping import Bool, Float
 
-from drasp.language.bases import Basis, One, Tokens
+from drasp.language.bases import Basis, One, Positions, Tokens, size
 from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor
 from drasp.language.tensor_primitives import NotApplicable, build, parameter_kinds, tensor_primitives
 from drasp.vocabulary import Vocabulary
@@ -19,7 +19,13 @@ ZEROS = PrimitiveTensor("zeros")
 _OFFSETS = [step for step in range(-8, 9) if step]
 _WHOLE = range(7)
 _NEAREST = 3  # that are worth a try
+_PAIRS = 5  # of one for ordinary and one for special tokens
 _LEAST_SCORE = 0.25
+_OF_POSITIONS = ("window", "every_kth")
+_BETWEEN_ORDERED = ("kth_diagonal", "next_above", "above", "below")
+_OF_ORDERED_KEYS = ("decreasing", "increasing")
+_LEAST_ORDERED = 4  # tokens that can be said to have an order, as numbers or letters
+_PREFERENCE = {"to_token": 0, "kth_diagonal": 2}
 
 
 @dataclass(frozen=True)
@@ -64,12 +70,14 @@ def candidates(
     if special is None:
         return whole
     parts = [_nearest(tensor, usage, part, rows, columns, statement, shift) for part in (~special, special)]
+    # The places of special tokens in the vocabulary are an accident.
+    parts[1] = [(op, score) for op, score in parts[1] if isinstance(rows, One) or op.primitive not in _BETWEEN_ORDERED]
     shares = [float((usage * part).sum() / usage.sum()) for part in (~special, special)]
     split = [
         Candidate(op, other, shares[0] * score + shares[1] * other_score)
         for (op, score), (other, other_score) in product(*parts)
     ]
-    return whole + sorted(split, key=lambda c: -c.score)
+    return whole + sorted(split, key=lambda c: -c.score)[:_PAIRS]
 
 
 def _special(rows: Basis, columns: Basis) -> Bool[np.ndarray, "rows columns"] | None:
@@ -78,8 +86,6 @@ def _special(rows: Basis, columns: Basis) -> Bool[np.ndarray, "rows columns"] | 
     if not isinstance(side, Tokens) or not side.vocabulary.special:
         return None
     marks = np.array([token in side.vocabulary.special for token in side.vocabulary.tokens])
-    from drasp.language.bases import size
-
     chosen = marks[None, :] if isinstance(rows, One) else marks[:, None]
     return np.broadcast_to(chosen, (size(rows), size(columns)))
 
@@ -107,8 +113,11 @@ def _nearest(
         score = abs(overlap) / (energy * power) ** 0.5
         if score > _LEAST_SCORE:
             found.append((replace(op, scale=float(f"{overlap / energy:.2g}")), score))
-    found.sort(key=lambda pair: -pair[1])
-    return [(ZEROS, 0.0), *found[:_NEAREST]]
+    # Some differ only in what no input can tell apart (first and last, say): of these a positive one, rather a token
+    # by its name than by its place, and a step only where nothing else leads there.
+    found.sort(key=lambda pair: (-round(pair[1], 9), pair[0].scale < 0, _PREFERENCE.get(pair[0].primitive, 1)))
+    distinct = {round(score, 9): (op, score) for op, score in reversed(found)}
+    return [(ZEROS, 0.0), *list(reversed(distinct.values()))[:_NEAREST]]
 
 
 def _centred(matrix: Matrix, weights: Matrix, shift: bool) -> Matrix:
@@ -126,6 +135,8 @@ def _library(rows: Basis, columns: Basis, statement: str) -> tuple[tuple[Primiti
     vocabulary = side.vocabulary if isinstance(side, Tokens) else None
     found: dict[bytes, tuple[PrimitiveTensor, Matrix]] = {}
     for primitive in tensor_primitives().values():
+        if not _means_something(primitive.name, rows, columns):
+            continue
         kinds = parameter_kinds(primitive, statement)
         for arguments in _arguments(kinds, vocabulary) if kinds is not None else ():
             op = PrimitiveTensor(primitive.name, arguments, scale=1.0)
@@ -135,6 +146,23 @@ def _library(rows: Basis, columns: Basis, statement: str) -> tuple[tuple[Primiti
                 continue
             found.setdefault(matrix.tobytes(), (op, matrix))
     return tuple(found.values())
+
+
+def _means_something(primitive: str, rows: Basis, columns: Basis) -> bool:
+    """Some compare places in an order, which a pair of tokens hardly has, and distances are those of positions."""
+    if primitive in _OF_POSITIONS:
+        return isinstance(rows, Positions) and isinstance(columns, Positions)
+    if primitive in _BETWEEN_ORDERED:
+        return _is_ordered(rows) and _is_ordered(columns)
+    return primitive not in _OF_ORDERED_KEYS or _is_ordered(columns)
+
+
+def _is_ordered(basis: Basis) -> bool:
+    match basis:
+        case Tokens(vocabulary):
+            return len(vocabulary) - len(vocabulary.special) >= _LEAST_ORDERED
+        case _:
+            return isinstance(basis, Positions)
 
 
 def _arguments(kinds: tuple[str, ...], vocabulary: Vocabulary | None) -> Iterator[tuple[int | str, ...]]:

@@ -22,9 +22,12 @@ from drasp.measure import predictions
 from drasp.naming.rewrite import dense_ops, dtype_of
 from drasp.vocabulary import Output
 
-_SAMPLE = 6000  # answers that a fit begins with
+_ANSWERS = 12_000  # that a fit looks at
+_SAMPLE = 4000  # of them, those that it begins with
+_MOST_PRECISE = 64  # rows up to which a fit is made in double precision; large ones are slow and need it less
 _ROUNDS = 3  # fits, each with the answers that the last one missed
 _STEPS = 60
+_HOPELESS = 0.3  # agreement after the first fit, below which there is no second
 _DECAY = 1e-7  # holds back what the answers do not need
 
 Rows = Float[Tensor, "rows n_vocab"]
@@ -55,14 +58,14 @@ class Head:
         for batch in oracle.batches:
             read = torch.cat(interpreter.values(batch.inputs.ids, batch.inputs.positions, operands), -1)
             features.append(batch.at_counted(read)[batch.valid])
-            said.append(predictions(batch.logits[batch.valid], oracle.output))
+            said.append(_answers(batch.logits[batch.valid], oracle.output))
             whose = torch.arange(count, count + len(batch.valid))[:, None].expand_as(batch.valid)
             inputs.append(whose[batch.valid])
             count += len(batch.valid)
         widths = tuple(len(op) for op in (dense_ops(program)[p.name] for p in projects))
         return cls(oracle.output, projects, widths, torch.cat(features), torch.cat(said), torch.cat(inputs), count)
 
-    def stacked(self, ops: Mapping[str, Rows]) -> Rows:
+    def stacked(self, ops: Mapping[str, Tensor]) -> Rows:
         """All projects' tensors as one."""
         return torch.cat([ops[project.name].float() for project in self.projects])
 
@@ -71,7 +74,7 @@ class Head:
         return {p.name: slice(end - width, end) for p, width, end in zip(self.projects, self.widths, ends, strict=True)}
 
     def right(self, logits: Rows) -> Bool[Tensor, " answers"]:
-        same = predictions(logits, self.output) == self.said
+        same = _answers(logits, self.output) == self.said
         return same if same.ndim == 1 else same.all(-1)
 
     @torch.no_grad()
@@ -92,14 +95,15 @@ class Head:
             if self.agreement(ops) > self.agreement(best):
                 best = ops
             missed = (~self.right(self.features @ ops)).nonzero()[:, 0]
-            if not len(missed):
+            if not len(missed) or self.agreement(ops) < _HOPELESS:
                 break
             chosen = torch.cat([chosen, missed[:_SAMPLE]]).unique()
         return best
 
     def _fit(self, chosen: Int[Tensor, " chosen"], start: Rows, free: Bool[Tensor, " rows"]) -> Rows:
-        x, said = self.features[chosen].double(), self.said[chosen]
-        fixed = x[:, ~free] @ start[~free].double()
+        kind = torch.float64 if int(free.sum()) <= _MOST_PRECISE else torch.float32
+        x, said = self.features[chosen].to(kind), self.said[chosen]
+        fixed = x[:, ~free] @ start[~free].to(kind)
         read = x[:, free]
 
         def loss(values: Sequence[Tensor]) -> Tensor:
@@ -107,13 +111,17 @@ class Head:
             if self.output == "softmax":
                 miss = F.cross_entropy(logits, said)
             else:
-                miss = F.binary_cross_entropy_with_logits(logits, said.double())
+                miss = F.binary_cross_entropy_with_logits(logits, said.to(kind))
             return miss + _DECAY * values[0].square().mean()
 
-        [rows] = minimise(loss, [start[free].double()], _STEPS)
+        [rows] = minimise(loss, [start[free].to(kind)], _STEPS)
         ops = start.clone()
         ops[free] = rows.float()
         return ops
+
+
+def _answers(logits: Rows, output: Output) -> Tensor:
+    return predictions(logits[None], output)[0]
 
 
 def projects_of(program: Program) -> tuple[Project, ...]:
@@ -125,7 +133,8 @@ def projects_of(program: Program) -> tuple[Project, ...]:
 
 def refitted(program: Program, oracle: Oracle) -> Program:
     """The program with all its stored project tensors fitted to the model's answers."""
-    head = Head.of(program, oracle)
+    every = max(1, round(oracle.answers_each * len(oracle) / _ANSWERS))
+    head = Head.of(program, oracle.part(every))
     free = torch.zeros(sum(head.widths), dtype=torch.bool)
     for project in head.projects:
         free[head.slices()[project.name]] = isinstance(project.op, TensorName)

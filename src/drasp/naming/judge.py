@@ -1,12 +1,15 @@
 """What decides whether a simpler program stands: how often it still gives the model's answers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from drasp.decompiler.descent import fit_tensors
 from drasp.decompiler.oracle import Oracle, answering
-from drasp.language.syntax import Program
+from drasp.language.syntax import Program, Select, TensorName
 from drasp.naming.head import refitted
 
 TOLERANCE = 0.01  # of agreement, that all names together may cost
+_NEAR = 0.08  # of agreement: what is further off is not worth fitting selects for
+_STEPS = 15
 
 
 @dataclass(frozen=True)
@@ -23,18 +26,33 @@ class Judge:
         match = check.match(answering(program)).value
         return cls(fit, check, min(match, max(match - TOLERANCE, least)))
 
+    def raised(self, program: Program) -> "Judge":
+        """Asks for more where a program has become truer than the first: what was gained is not given away again."""
+        match = self.check.match(answering(program)).value
+        return replace(self, floor=max(self.floor, match - TOLERANCE))
+
     def passes(self, program: Program) -> bool:
         return self.check.match_if(answering(program), self.floor) >= self.floor
 
     def mended(self, program: Program) -> Program | None:
-        """The program if it passes, as it is or with its projects fitted anew."""
+        """The program if it passes: as it is, with its projects fitted anew, or with its selects as well."""
         if self.passes(program):
             return program
         fitted = refitted(program, self.fit)
-        return fitted if self.passes(fitted) else None
+        if self.passes(fitted):
+            return fitted
+        names = _stored_selects(program)
+        if not names or self.closeness(fitted) < self.floor - _NEAR:
+            return None
+        settled = refitted(fit_tensors(fitted, names, self.fit.part(4), _STEPS), self.fit)
+        return settled if self.passes(settled) else None
 
     def closeness(self, program: Program) -> float:
         """Agreement on a small part of the pool, for ranking; ties go to the smaller loss."""
         probe = self.fit.part(max(1, len(self.fit.batches) // 2))
         run = answering(program)
         return probe.match(run).value - 1e-3 * min(probe.mean_loss(run), 100.0)
+
+
+def _stored_selects(program: Program) -> list[str]:
+    return [s.op.name for s in program.statements if isinstance(s, Select) and isinstance(s.op, TensorName)]

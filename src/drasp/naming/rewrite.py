@@ -1,13 +1,14 @@
 """Replacing a variable by another of which it is a linear function: the map goes into the tensors that follow."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from drasp.decompiler.tidy import without_unused
+from drasp.decompiler.oracle import Batch
+from drasp.decompiler.tidy import variables_read, without_unused
 from drasp.language import Interpreter
 from drasp.language.syntax import (
     Aggregate,
@@ -69,6 +70,27 @@ def rename_variables(statement: Statement, names: Mapping[str, str]) -> Statemen
             return replace(statement, input=operand(source))
         case Prediction(logits=logits):
             return replace(statement, logits=references(logits))
+
+
+def where_it_matters(program: Program, names: Sequence[str], batch: Batch) -> Bool[Tensor, "batch pos"]:
+    """The positions at which variables can have a part in answers that count.
+
+    Where no head reads them, directly or through other lines, those are the answers' own; otherwise all up to the last.
+    """
+    counted = torch.zeros_like(batch.inputs.ids).scatter_reduce(1, batch.where, batch.valid.long(), "amax")
+    if any(_is_attended(program, name) for name in names):
+        counted = counted.flip(1).cummax(1).values.flip(1)
+    return counted.bool()
+
+
+def _is_attended(program: Program, name: str) -> bool:
+    reached = {name}
+    for statement in program.statements:
+        if reached & variables_read(statement):
+            if isinstance(statement, Select | Aggregate):
+                return True
+            reached.add(statement.name)
+    return False
 
 
 def reexpress(program: Program, name: str, new: Operand, matrix: Float[Tensor, "new old"]) -> Program | None:

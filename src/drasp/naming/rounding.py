@@ -15,14 +15,16 @@ from drasp.language.bases import Basis, Space, labels
 from drasp.language.interpreter import basis_of
 from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor, Program, Project, Select, TensorName
 from drasp.language.tables import write_followers, write_table
-from drasp.naming.head import Head, Rows, projects_of
+from drasp.naming.head import Head, Rows
 from drasp.naming.judge import Judge
 from drasp.naming.rewrite import dense_ops, dtype_of
-from drasp.naming.tensors import project_bases
+from drasp.naming.tensors import project_bases, select_usage
 
-_LARGEST = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 30)  # what a tensor's largest entry is rounded to
+_LARGEST = range(1, 31)  # what a tensor's largest entry is rounded to
 _MARGIN = 1e-3  # of the largest entry: nearer to 0, a logit's sign is an accident of rounding
+_SLACK = 2e-4  # of the answers, that rounding a column may change
 _MOST_ENTRIES = 40  # of a table that is written out
+_STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 30)  # the same, where the whole program must be run
 _MOST_TRIED = 200  # entries that are tried one by one whether they can be 0
 
 
@@ -75,7 +77,7 @@ def _whole_column(head: Head, column: Tensor, token: int) -> Tensor:
         clear = logits.abs() > _MARGIN * tried.abs().amax()
         return int((((logits > 0) != said) | ~clear).sum())
 
-    allowed = misses(column)
+    allowed = misses(column) + int(_SLACK * len(said))
     rounded = (_rounded(column, largest) for largest in _LARGEST)
     whole = next((tried for tried in rounded if misses(tried) <= allowed), None)
     if whole is None:
@@ -95,7 +97,7 @@ def _rounded(tensor: Tensor, largest: int) -> Tensor:
 def _by_step(check: Head, ops: Rows, floor: float) -> Rows | None:
     """One step for the whole tensor; a row may be raised as a whole, so that most of it is 0."""
     level = ops - ops.median(1, keepdim=True).values
-    rounded = (_rounded(level, largest) for largest in _LARGEST)
+    rounded = (_rounded(level, largest) for largest in _STEPS)
     whole = next((tried for tried in rounded if check.agreement(tried) >= floor), None)
     if whole is None:
         return None
@@ -163,17 +165,13 @@ def round_selects(program: Program, judge: Judge) -> Program:
 
 
 def _rounded_select(program: Program, select: Select, judge: Judge) -> Program:
-    tensor = dense_ops(program)[select.name]
-    level = tensor - tensor.median(1, keepdim=True).values
-    for largest in _LARGEST:
+    tensor = dense_ops(program)[select.name].float()
+    used = torch.from_numpy(select_usage(program, select, judge.fit)) > 0
+    usual = torch.where(used, tensor, torch.nan).nanmedian(1, keepdim=True).values.nan_to_num()
+    level = torch.where(used, tensor - usual, 0.0)
+    for largest in _STEPS:
         step = float(f"{float(level.abs().amax()) / largest:.2g}")
         tried = _with_table(program, select, (level / max(step, 1e-30)).round(), step)
         if judge.passes(tried):
             return tried
     return program
-
-
-def is_rounded(program: Program) -> bool:
-    """Whether every project has a name or whole numbers."""
-    ops = dense_ops(program)
-    return all(bool((ops[p.name] == ops[p.name].round()).all()) for p in projects_of(program))

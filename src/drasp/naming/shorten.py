@@ -1,7 +1,7 @@
 """Lines that the answers can do without, once the projects are fitted to the answers anew.
 
 Pruning keeps the model's own tensors and settles constants only. Here the tensors of the projects are free, so
-more can go: norms, functions that a linear map can stand in for, projects, selects.
+more can go: norms, projects, and (elsewhere) selects, and functions that a linear map can stand in for.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,8 @@ from torch import Tensor
 from drasp.decompiler.oracle import Oracle
 from drasp.decompiler.tidy import changed, operands_of, variables_read, without_logits
 from drasp.language import Interpreter
+from drasp.language.bases import size
+from drasp.language.interpreter import basis_of
 from drasp.language.syntax import (
     ONE,
     Aggregate,
@@ -57,18 +59,8 @@ def _moves(program: Program, oracle: Oracle) -> Iterator[tuple[str, Program]]:
         match statement:
             case Norm(name):
                 yield name, _without_norm(program, name, oracle)
-            case ElementWise(name, function=Network()):
-                linear = with_linear(program, statement)
-                if linear is not None:
-                    yield name, linear
-            case _:
-                pass
-    for statement in reversed(program.statements):
-        match statement:
             case Project(name) if len(projects_of(program)) > 1:
                 yield name, changed(program, {name: None, "prediction": without_logits(program, name)}, {})
-            case Select(name):
-                yield name, without_select(program, name)
             case _:
                 pass
 
@@ -148,7 +140,7 @@ def with_linear(program: Program, function: ElementWise) -> Program | None:
         if operand in there or operand == ONE:
             continue
         name = fresh_name(program, f"linear_{operand.variable}")
-        rows = dimension(interpreter, operand)
+        rows = size(basis_of(interpreter.types, operand))
         tensors[f"R_{name}"] = torch.zeros(rows, len(program.vocabulary), dtype=dtype_of(program))
         added.append(Project(name, operand, TensorName(f"R_{name}"), comment=function.comment))
     gone = {reader.name for reader in readers}
@@ -156,10 +148,3 @@ def with_linear(program: Program, function: ElementWise) -> Program | None:
     new = replace(prediction, logits=(*logits, *(Reference(p.name) for p in added)))
     kept = [s for s in program.statements[:-1] if s.name not in gone]
     return changed(replace(program, statements=(*kept, *added, new)), {}, tensors)
-
-
-def dimension(interpreter: Interpreter, operand: Operand) -> int:
-    from drasp.language.bases import size
-    from drasp.language.interpreter import basis_of
-
-    return size(basis_of(interpreter.types, operand))

@@ -1,4 +1,4 @@
-"""Algebra that never costs agreement: what is there twice, constant or linear goes, and equal programs get equal text."""
+"""Algebra that never costs agreement: what is double, constant or linear goes; equal programs get equal text."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -6,7 +6,6 @@ from hashlib import sha256
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from drasp.decompiler.tidy import (
@@ -143,8 +142,8 @@ def _only_one_hot(inputs: tuple[Operand, ...]) -> str | None:
 
 
 @torch.no_grad()
-def _table(program: Program, name: str, source: str) -> Float[Tensor, "directions *dims"]:
-    """The variable's value for each direction of the one-hot variable it depends on."""
+def _table(program: Program, name: str, source: str) -> Tensor:
+    """The variable's value for each direction of the one-hot variable it depends on: [directions, …]."""
     count = {"token": len(program.vocabulary), "pos": program.n_positions, "one": 1}[source]
     each, first = torch.arange(count)[:, None], torch.zeros(count, 1, dtype=torch.long)
     ids, positions = (first, each) if source == "pos" else (each, first)

@@ -1,7 +1,7 @@
 """Names for the tensors of selects and projects: the nearest of the library, as far as the answers stay the same."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -9,61 +9,89 @@ from jaxtyping import Float
 from torch import Tensor
 
 from drasp.decompiler.oracle import Oracle
-from drasp.decompiler.tidy import without_logits
+from drasp.decompiler.tidy import changed, variables_read, without_logits
 from drasp.language import Interpreter
 from drasp.language.bases import Basis, Tokens
 from drasp.language.interpreter import basis_of
-from drasp.language.syntax import Program, Project, Select, Statement, TensorName
+from drasp.language.syntax import DEFAULT_SCALE, Aggregate, Program, Project, Select, TensorName
 from drasp.naming.families import Candidate, candidates
-from drasp.naming.head import Head, Rows, projects_of
+from drasp.naming.head import Head, Rows, projects_of, with_ops
 from drasp.naming.judge import Judge
-from drasp.naming.rewrite import dense_ops
+from drasp.naming.rewrite import dense_ops, where_it_matters
 from drasp.naming.shorten import without_select
 
 _CLOSE = 0.15  # of agreement: a candidate further off on the probe is not tried on the whole pool
 _ATTEMPTS = 6
 _REFITS = 2
+_SOFTENED = 3
 
 
-def name_selects(program: Program, judge: Judge) -> Program:
-    """One after the other, from the lowest layer."""
-    for select in [s for s in program.statements if isinstance(s, Select) and isinstance(s.op, TensorName)]:
-        program = _named_select(program, select, judge) or program
+def name_select(program: Program, select: Select, judge: Judge) -> Program | None:
+    """The program without it, or with a tensor of the library in it; None where neither will do.
+
+    Hard candidates come first, then the best of them at the scales of the tensor they would replace.
+    """
+    bare = without_select(program, select.name)
+    found = [c for c in _select_candidates(program, select, judge.fit) if not c.is_nothing]
+    hard = [_Tried.of(judge, bare, 0.02)] + [_Tried.of(judge, *_placed(program, select, c.hard())) for c in found]
+    best = sorted(zip(hard[1:], found, strict=True), key=lambda pair: -pair[0].closeness)[:_SOFTENED]
+    soft = [_Tried.of(judge, *_placed(program, select, c.times(f))) for _, c in best for f in (1.0, 3.0)]
+    ranked = sorted(hard + soft, key=lambda tried: -tried.closeness)
+    close = [tried.program for tried in ranked if tried.closeness >= judge.floor - _CLOSE][:_ATTEMPTS]
+    passing = next((p for p in close if judge.passes(p)), None)
+    if passing is not None:
+        return passing
+    # What saves a line is worth a fit in any case: no select, or this one instead of all others of the head.
+    alone = [
+        with_candidate(_without_others(program, select), select, scaled)
+        for candidate in found[:_SOFTENED]
+        for scaled in (candidate.hard(), candidate, candidate.times(3.0))
+    ]
+    worth = [bare, *(tried.program for tried in ranked[:_REFITS]), *(p for p in alone if p.lines < program.lines)]
+    return next((mended for p in worth if (mended := judge.mended(p)) is not None), None)
+
+
+def _without_others(program: Program, select: Select) -> Program:
+    """The program in which heads that use a select use no other that has no name."""
+    heads = [s for s in program.statements if isinstance(s, Aggregate) and select.name in variables_read(s)]
+    unnamed = {s.name for s in program.statements if isinstance(s, Select) and isinstance(s.op, TensorName)}
+    for other in {r.variable for head in heads for r in head.selectors} & unnamed - {select.name}:
+        program = without_select(program, other)
     return program
 
 
-def _named_select(program: Program, select: Select, judge: Judge) -> Program | None:
-    options = list(_select_options(program, select, judge.fit))
-    closeness = {id(p): judge.closeness(p) + bonus for p, bonus in options}
-    ranked = sorted((p for p, _ in options), key=lambda p: -closeness[id(p)])
-    close = [p for p in ranked if closeness[id(p)] >= judge.floor - _CLOSE][:_ATTEMPTS]
-    found = next((p for p in close if judge.passes(p)), None)
-    return found or next((m for p in ranked[:_REFITS] if (m := judge.mended(p)) is not None), None)
+@dataclass(frozen=True)
+class _Tried:
+    program: Program
+    closeness: float
+
+    @classmethod
+    def of(cls, judge: Judge, program: Program, bonus: float) -> "_Tried":
+        return cls(program, judge.closeness(program) + bonus)
 
 
-def _select_options(program: Program, select: Select, oracle: Oracle) -> Iterator[tuple[Program, float]]:
-    """Programs with a candidate in place, and a bonus for what is simpler."""
+def _placed(program: Program, select: Select, candidate: Candidate) -> tuple[Program, float]:
+    """The program with a candidate in place, and a bonus for what is simpler."""
+    usual = abs(candidate.op.scale) == DEFAULT_SCALE
+    return with_candidate(program, select, candidate), 0.01 * (candidate.special is None) + 0.005 * usual
+
+
+def _select_candidates(program: Program, select: Select, oracle: Oracle) -> list[Candidate]:
     types = Interpreter(program).types
     rows, columns = basis_of(types, select.query), basis_of(types, select.key)
     tensor = dense_ops(program)[select.name].double().numpy()
-    usage = select_usage(program, select, oracle)
-    yield without_select(program, select.name), 0.02
-    for candidate in candidates(tensor, usage, rows, columns, "select", shift=True):
-        if not candidate.is_nothing:
-            simple = 0.01 if candidate.special is None else 0.0
-            yield with_candidate(program, select, candidate.hard()), simple + 0.005
-            yield with_candidate(program, select, candidate), simple
-            yield with_candidate(program, select, candidate.times(3)), simple
+    return candidates(tensor, select_usage(program, select, oracle), rows, columns, "select", shift=True)
 
 
 @torch.no_grad()
 def select_usage(program: Program, select: Select, oracle: Oracle) -> Float[np.ndarray, "rows columns"]:
     """How much of each entry the pairs of a query and a key that it may see make use of."""
     interpreter = Interpreter(program)
+    users = [s.name for s in program.statements if isinstance(s, Aggregate) and select.name in variables_read(s)]
     total: Tensor | None = None
     for batch in oracle.part(max(1, len(oracle.batches) // 2)).batches:
         query, key = interpreter.values(batch.inputs.ids, batch.inputs.positions, [select.query, select.key])
-        query = query.abs() * batch.real[..., None]
+        query = query.abs() * where_it_matters(program, users, batch)[..., None]
         seen = key.abs().cumsum(1)
         part = torch.einsum("bpi,bpj->ij", query, seen)
         total = part if total is None else total + part
@@ -73,12 +101,6 @@ def select_usage(program: Program, select: Select, oracle: Oracle) -> Float[np.n
 
 def with_candidate(program: Program, statement: Select | Project, candidate: Candidate) -> Program:
     new = replace(statement, op=candidate.op, special_op=candidate.special)
-    return _with_statement(program, new)
-
-
-def _with_statement(program: Program, new: Statement) -> Program:
-    from drasp.decompiler.tidy import changed
-
     return changed(program, {new.name: new}, {})
 
 
@@ -98,11 +120,10 @@ def _named_project(program: Program, project: Project, judge: Judge) -> Program 
     ops = fit.stacked(dense_ops(program))
     free = stored_rows(fit)
     free[fit.slices()[project.name]] = False
-    from drasp.naming.head import with_ops
-
     options = list(_project_options(program, project, fit))
+    nearest = sorted(options, key=lambda c: -c.score)[:_REFITS]
     for refit in (False, True) if free.any() else (False,):
-        for candidate in options:
+        for candidate in [options[0], *nearest] if refit else options:
             tried = ops.clone()
             tried[fit.slices()[project.name]] = built(program, project, candidate)
             if refit:
@@ -113,8 +134,6 @@ def _named_project(program: Program, project: Project, judge: Judge) -> Program 
 
 
 def _with_named_project(program: Program, project: Project, candidate: Candidate) -> Program:
-    from drasp.decompiler.tidy import changed
-
     if candidate.is_nothing and len(projects_of(program)) > 1:
         return changed(program, {project.name: None, "prediction": without_logits(program, project.name)}, {})
     return with_candidate(program, project, candidate)

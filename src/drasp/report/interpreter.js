@@ -129,6 +129,14 @@ const FUNCTIONS = {
         return pairs;
       }),
     ),
+  difference_mod: ([x, y], period) => {
+    const shares = new Float64Array(period);
+    for (let i = 0; i < x.length; i++) {
+      if (x[i] === 0) continue;
+      for (let j = 0; j < y.length; j++) shares[(((i - j) % period) + period) % period] += x[i] * y[j];
+    }
+    return shares;
+  },
 };
 
 // -------------------------------------------------------------------------------------------- interpreter

@@ -1,0 +1,136 @@
+"""Names for element-wise functions: which function of the library can stand for an MLP.
+
+An MLP's result means nothing by itself, so a function stands for it if a linear map leads from the one to the
+other (least squares over many positions); the map goes into the tensors that follow. Then the answers decide.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from drasp.decompiler.oracle import Oracle
+from drasp.errors import DraspError
+from drasp.language import Interpreter
+from drasp.language.bases import size
+from drasp.language.function_primitives import function_primitives
+from drasp.language.interpreter import basis_of
+from drasp.language.syntax import (
+    ONE,
+    ElementWise,
+    Operand,
+    PrimitiveFunction,
+    Program,
+    Statement,
+)
+from drasp.naming.judge import Judge
+from drasp.naming.rewrite import fresh_name, reexpress, where_it_matters
+from drasp.naming.shorten import with_linear
+
+_POSITIONS = 20_000
+_MOST_DIMENSIONS = 1200
+_TRIED = 4  # of the functions, those that come nearest
+_MOST_RESIDUAL = 0.5
+
+
+def name_function(program: Program, function: ElementWise, judge: Judge) -> Program | None:
+    """The program with a linear map or a function of the library instead, or None where neither will do."""
+    linear = with_linear(program, function)
+    if linear is not None and (mended := judge.mended(linear)) is not None:
+        return mended
+    found = [r for r in _replacements(program, function, judge.fit) if r.residual < _MOST_RESIDUAL]
+    # A linear map costs no line, so it goes before all others; of those that come about equally near, the smallest.
+    found.sort(key=lambda r: (not r.is_linear, round(r.residual, 2), r.dimensions))
+    tried = (judge.mended(r.program) for r in found[:_TRIED])
+    return next((mended for mended in tried if mended is not None), None)
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """`residual` is the share of the MLP's variance that a linear map of the function leaves unexplained."""
+
+    program: Program
+    residual: float
+    dimensions: int
+    is_linear: bool
+
+
+def _replacements(program: Program, function: ElementWise, oracle: Oracle) -> Iterator[Replacement]:
+    """Functions of all inputs, and of each of them alone."""
+    inputs = tuple(operand for operand in function.inputs if operand != ONE)
+    samples = _Samples.of(program, function, inputs, oracle)
+    # Where a function is only projected, a linear map of all inputs has been tried before.
+    skipped = ("no_op", "keep") if with_linear(program, function) is not None else ("keep",)
+    for chosen in dict.fromkeys([inputs, *((operand,) for operand in inputs)]):
+        some = replace(samples, inputs=[samples.inputs[inputs.index(operand)] for operand in chosen])
+        for primitive in function_primitives().values():
+            takes = len(chosen) > 1 if primitive.inputs is None else primitive.inputs == len(chosen)
+            for arguments in primitive.tried if takes and primitive.name not in skipped else ():
+                try:
+                    found = _replaced(program, function, chosen, PrimitiveFunction(primitive.name, arguments), some)
+                except DraspError:
+                    continue  # it makes no sense for these inputs
+                if found is not None:
+                    yield found
+
+
+def _replaced(
+    program: Program,
+    function: ElementWise,
+    inputs: tuple[Operand, ...],
+    primitive: PrimitiveFunction,
+    samples: "_Samples",
+) -> Replacement | None:
+    new = ElementWise(fresh_name(program, f"{function.name}_named"), inputs, primitive, function.comment)
+    statements: list[Statement] = []
+    for statement in program.statements:
+        statements += [statement, new] if statement.name == function.name else [statement]
+    wider = replace(program, statements=tuple(statements))
+    # Refuses functions that make no sense here.
+    dimensions = size(basis_of(Interpreter(wider).types, Operand(new.name)))
+    if dimensions > _MOST_DIMENSIONS:
+        return None
+    run = function_primitives()[primitive.primitive].function
+    values = run(torch, samples.inputs, *primitive.arguments).float()
+    matrix, residual = nearest_map(values, samples.result)
+    result = reexpress(wider, function.name, Operand(new.name), matrix)
+    is_linear = primitive.primitive in ("no_op", "keep")
+    return None if result is None else Replacement(result, residual, dimensions, is_linear)
+
+
+def nearest_map(x: Float[Tensor, "n new"], y: Float[Tensor, "n old"]) -> tuple[Float[Tensor, "new old"], float]:
+    """Least squares, and the share of the variance that it leaves."""
+    left, right = x.double(), y.double()
+    # Columns may depend on each other (shares add up to one): a little damping picks the smallest solution.
+    gram = left.T @ left
+    damping = 1e-9 * gram.diagonal().mean() + 1e-12
+    matrix = torch.linalg.solve(gram + damping * torch.eye(len(gram), dtype=gram.dtype), left.T @ right)
+    left_over = (right - left @ matrix).square().sum()
+    spread = (right - right.mean(0)).square().sum()
+    return matrix.float(), float(left_over / spread.clamp(min=1e-30))
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """Values of the inputs and of the MLP, where they matter."""
+
+    inputs: list[Float[Tensor, "n _"]]
+    result: Float[Tensor, "n _"]
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, program: Program, function: ElementWise, inputs: tuple[Operand, ...], oracle: Oracle) -> "_Samples":
+        interpreter = Interpreter(program)
+        columns: list[list[Tensor]] = []
+        count = 0
+        for batch in sorted(oracle.batches, key=lambda b: b.inputs.ids.shape[1] * 7919 % 101):
+            values = interpreter.values(batch.inputs.ids, batch.inputs.positions, [*inputs, Operand(function.name)])
+            matters = where_it_matters(program, [function.name], batch)
+            columns.append([v[matters] for v in values])
+            count += len(columns[-1][0])
+            if count >= _POSITIONS:
+                break
+        joined = [torch.cat(parts)[:_POSITIONS] for parts in zip(*columns, strict=True)]
+        return cls(joined[:-1], joined[-1])

@@ -1,0 +1,48 @@
+"""From a pruned program to one that a person reads: the passes, in order."""
+
+from drasp.decompiler.oracle import Oracle
+from drasp.language.syntax import ElementWise, Network, Program, Select, TensorName
+from drasp.naming.elementwise import name_function
+from drasp.naming.judge import Judge
+from drasp.naming.rounding import round_projects, round_selects
+from drasp.naming.shorten import shorten
+from drasp.naming.simplify import simplify
+from drasp.naming.tensors import name_projects, name_select
+
+
+def name_program(program: Program, fit: Oracle, check: Oracle, least: float = 0.0) -> Program:
+    """The same answers, but for a hundredth of the inputs, from lines that say what they do.
+
+    Tensors are fitted on `fit` and judged on `check`; agreement does not fall below `least` if it is above.
+    """
+    program = simplify(program)
+    judge = Judge.of(program, fit, check, least)
+    for step in (shorten, name_lines, shorten, name_projects, round_projects, round_selects):
+        program = simplify(step(program, judge))
+        judge = judge.raised(program)
+    return program
+
+
+def name_lines(program: Program, judge: Judge) -> Program:
+    """Selects and functions from the lowest layer up; once more where a function has gone, since that frees selects."""
+    while True:
+        after = _name_each_line(program, judge)
+        if _count_networks(after) == _count_networks(program):
+            return after
+        program = after
+
+
+def _count_networks(program: Program) -> int:
+    return sum(isinstance(s, ElementWise) and isinstance(s.function, Network) for s in program.statements)
+
+
+def _name_each_line(program: Program, judge: Judge) -> Program:
+    for name in [statement.name for statement in program.statements]:
+        match next((s for s in program.statements if s.name == name), None):
+            case Select(op=TensorName()) as select:
+                program = name_select(program, select, judge) or program
+            case ElementWise(function=Network()) as function:
+                program = name_function(program, function, judge) or program
+            case _:
+                pass
+    return program

@@ -1,0 +1,58 @@
+"""Naming as a whole: a program and its model in, the named program out, with its agreement measured afresh."""
+
+import json
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from drasp.decompiler.oracle import Oracle, answering
+from drasp.decompiler.result import count_primitives
+from drasp.language import Program, program_files
+from drasp.measure import Share
+from drasp.naming.pipeline import name_program
+from drasp.output_folder import MARK, SCHEMA_VERSION
+from drasp.tasks import Task
+from drasp.transformer import Transformer
+
+_POOL = 480
+_FRESH = 2000
+
+
+@dataclass(frozen=True)
+class Named:
+    program: Program
+    task: str
+    seed: int
+    match: Share
+    pruned_match: Share
+    seconds: float
+
+    def files(self, model: str) -> dict[str, bytes]:
+        record = {
+            "schema_version": SCHEMA_VERSION,
+            "model": model,
+            "task": self.task,
+            "seed": self.seed,
+            "method": "name",
+            "lines": self.program.lines,
+            "match_accuracy": self.match.value,
+            "match_interval": list(self.match.interval),
+            "pruned_match_accuracy": self.pruned_match.value,
+            "samples": self.match.total,
+            "primitives": count_primitives(self.program),
+            "seconds": round(self.seconds, 2),
+        }
+        return program_files(self.program) | {MARK: (json.dumps(record, indent=2) + "\n").encode()}
+
+
+def name_and_measure(program: Program, transformer: Transformer, task: Task, seed: int = 0) -> Named:
+    """Names are found on two pools of inputs, and the agreement is that on a third."""
+    start = time.perf_counter()
+    rng = np.random.default_rng(seed)
+    fit = Oracle.draw(transformer, task, _POOL, rng, batch_size=24)
+    check = Oracle.draw(transformer, task, _POOL, rng, batch_size=60)
+    named = name_program(program, fit, check)
+    fresh = Oracle.draw(transformer, task, _FRESH, rng, batch_size=100)
+    match, before = (fresh.match(answering(p)) for p in (named, program))
+    return Named(named, task.name, seed, match, before, time.perf_counter() - start)

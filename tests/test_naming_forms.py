@@ -1,0 +1,228 @@
+"""Tables in the text, the other forms of a program, differences, explanations, and the commands."""
+
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+
+from cases import CASES
+from command import drasp, fails
+from drasp.errors import DraspError
+from drasp.language import Interpreter, Program, check, load_program, parse, program_files
+from drasp.language.printer import to_text
+from drasp.language.tables import canonical_text, read_table, write_followers, write_table
+from drasp.naming.difference import difference
+from drasp.naming.explain import _clusters, explain, text
+from drasp.naming.head import Head
+from drasp.naming.inputs import inputs_for
+from drasp.naming.rounding import _whole_column
+from drasp.tasks import load_task
+
+LABELS = ("a", "k", "B S", "#", "*", "->", ";", '"')
+HEADER = f"vocab = [{', '.join(json.dumps(label) for label in LABELS)}]\npositions = 9\n"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tables_read_back_as_they_were_written(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = rng.integers(-3, 4, (8, 8)) * (rng.random((8, 8)) < rng.random())
+    written = write_table(matrix, LABELS, LABELS)
+    if not matrix.any():
+        assert written == ""
+        return
+    assert np.array_equal(read_table(written, LABELS, LABELS, 0), matrix)
+    assert canonical_text(written) == written
+    followers = write_followers(matrix, LABELS, LABELS)
+    assert np.array_equal(read_table(followers, LABELS, LABELS, -1) > 0, matrix > 0)
+    lines = [f"l1 = project(inp=token, op=({written})*2)", f"l2 = project(inp=token, op=({followers or 'a->a'}))"]
+    program = parse(HEADER + "\n".join([*lines, "prediction = softmax(l1+l2)"]))
+    assert not check(program)
+    assert parse(to_text(program)) == program
+    assert np.array_equal(Interpreter(program).ops["l1"].numpy(), 2.0 * matrix)
+
+
+def test_a_table_is_read_in_any_spacing() -> None:
+    assert canonical_text('a :b=+3   "B S" = -2;*:a=1') == 'a: b=3 "B S"=-2; *: a=1'
+    assert canonical_text("a ->  b  c;*->d") == "a->b c; *->d"
+
+
+@pytest.mark.parametrize(
+    ("op", "problem"),
+    [
+        ("x: a=1", "x is not a direction of the variable"),
+        ("a: y=1", "y is not a direction"),
+        ("a: b", "unknown primitive"),
+    ],
+)
+def test_mistakes_in_tables_are_named(op: str, problem: str) -> None:
+    text = HEADER + f"l1 = project(inp=token, op=({op}))\nprediction = softmax(l1)"
+    with pytest.raises(DraspError, match=problem):
+        Interpreter(parse(text))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_all_forms_exist_for_every_program(case) -> None:
+    files = program_files(case.program)
+    read = json.loads(files["program.json"])
+    assert read["schema_version"] == 1
+    assert [line["name"] for line in read["lines"]] == [s.name for s in case.program.statements]
+    assert {name: tensor["shape"] for name, tensor in read["tensors"].items()} == {
+        name: list(tensor.shape) for name, tensor in case.program.tensors.items()
+    }
+    latex = files["program.tex"].decode()
+    assert latex.count("\\begin{Verbatim}") == 1
+    body = latex.split("\\begin{Verbatim}[commandchars=\\\\\\{\\}]\n")[1].split("\n\\end{Verbatim}")[0]
+    plain = body.replace("\\{", "").replace("\\}", "").replace("\\textbackslash{}", "")
+    assert plain.count("{") == plain.count("}")
+    assert f"{case.program.lines}. prediction" in body
+    for statement in case.program.statements:
+        assert statement.comment in body
+
+
+def test_equal_programs_have_no_difference() -> None:
+    program = CASES[2].program
+    renamed = parse(to_text(program).replace("a1", "z9").replace("s2", "match"), program.tensors)
+    assert difference(program, renamed) == []
+    other = replace(program, tensors={"c": program.tensors["c"] * 2})
+    [line] = difference(program, other)
+    assert line.endswith("entries differ by up to 10, of 20")
+    shorter = parse(to_text(program).replace("k==q-1", "k==q-2"), program.tensors)
+    assert any(line.startswith("+s1 = select(q=pos, k=pos, op=(k==q-2)") for line in difference(program, shorter))
+
+
+# --------------------------------------------------------------------------------------------- explanations
+
+TASK = load_task("D3")
+
+
+def explained(text_: str, **tensors: torch.Tensor) -> Program:
+    vocabulary = TASK.vocabulary
+    header = f"vocab = [{', '.join(vocabulary.tokens)}]\nspecial = [{', '.join(vocabulary.special)}]\n"
+    return parse(f"{header}positions = {TASK.n_positions}\n{text_}", tensors)
+
+
+HISTOGRAM = "a1 = aggregate(s=[], v=token)\nm1 = element_wise_op(a1, func=harden)\n"
+
+
+def test_inputs_are_sorted_by_what_they_promote() -> None:
+    program = explained(HISTOGRAM + "l1 = project(inp=m1, op=(inp==out))\nprediction = sigmoid(l1)")
+    found = explain(program, 2, *inputs_for(program, TASK))
+    [path] = found.logits
+    assert path.lines == ("l1",)
+    effect = next(effect for effect in path.tokens if effect.token == "a")
+    [best] = [dict(value.entries)["a"] for value in effect.most[0].inputs]
+    assert effect.most[0].promoted == 10_000
+    assert best == max(dict(effect.most[0].inputs[0].entries).values())
+    assert effect.least[0].promoted == 0
+    assert json.loads(json.dumps(asdict(found)))["line"] == 2
+    assert "a, through l1" in text(found)
+
+
+def test_queries_come_in_kinds() -> None:
+    program = explained(
+        "m1 = element_wise_op(token, pos, func=keep(1))\ns1 = select(q=m1, k=token, op=(k==q))\n"
+        "a1 = aggregate(s=s1, v=token)\nl1 = project(inp=a1, op=(inp==out))\nprediction = sigmoid(l1)"
+    )
+    found = explain(program, 1, *inputs_for(program, TASK))
+    [path] = found.attention
+    assert path.side == "query"
+    for kind in path.kinds:
+        [own] = [value for value in kind.query if value.variable == "token"]
+        likeliest = max(own.entries, key=lambda entry: entry[1])[0]
+        assert kind.most[0].inputs[0].entries[0][0] == likeliest
+
+
+def test_mixing_between_two_functions_is_warned_of() -> None:
+    mixed = explained(
+        HISTOGRAM + "a2 = aggregate(s=[], v=m1)\nm2 = element_wise_op(a2, func=harden)\n"
+        "l1 = project(inp=m2, op=(inp==out))\nprediction = sigmoid(l1)"
+    )
+    [warning] = explain(mixed, 2, *inputs_for(mixed, TASK)).warnings
+    assert "`a2` mixes positions before `m2`" in warning
+    alone = parse(
+        to_text(mixed).replace("s=[], v=m1", "s=s9, v=m1").replace("3. a2", "s9 = select(q=pos, k=pos, op=(k==q))\na2")
+    )
+    assert explain(alone, 2, *inputs_for(alone, TASK)).warnings == ()
+
+
+def test_only_functions_are_explained() -> None:
+    program = explained(HISTOGRAM + "l1 = project(inp=m1, op=(inp==out))\nprediction = sigmoid(l1)")
+    inputs = inputs_for(program, TASK)
+    with pytest.raises(DraspError, match="line 1: `a1 = aggregate.*is no element_wise_op"):
+        explain(program, 1, *inputs)
+    with pytest.raises(DraspError, match="lines 1 to 4"):
+        explain(program, 9, *inputs)
+
+
+def test_clusters_of_points_that_lie_apart() -> None:
+    points = torch.tensor([[0.0], [0.1], [5.0], [5.1], [5.2], [9.0]])
+    assert [members.tolist() for members in _clusters(points, 3)] == [
+        [False, False, True, True, True, False],
+        [True, True, False, False, False, False],
+        [False, False, False, False, False, True],
+    ]
+
+
+def test_a_column_needs_a_margin() -> None:
+    """2·x > y at ties of x and y: 1 and -1 would leave the answer to rounding."""
+    features = torch.tensor([[1.0, 1.0], [2.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
+    said = torch.tensor([[True], [True], [False], [False]])
+    head = Head("sigmoid", (), (), features, said, torch.arange(4), 4)
+    whole = _whole_column(head, torch.tensor([1.6, -1.0]), 0)
+    logits = features @ whole
+    assert ((logits > 0) == said[:, 0]).all()
+    assert whole.equal(whole.round())
+    assert logits.abs().min() > 0
+    assert not _whole_column(replace(head, said=torch.zeros(4, 1, dtype=torch.bool)), whole, 0).any()
+
+
+# -------------------------------------------------------------------------------------------------- commands
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("named")
+    program = explained(HISTOGRAM + "l1 = project(inp=m1, op=(inp==out))\nprediction = sigmoid(l1)")
+    for name, content in program_files(program).items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def test_explain_command(folder) -> None:
+    assert "does not say which task it is for" in fails("explain", folder, "2")
+    finished = drasp("explain", folder, "2", "--task", "D3")
+    assert finished.code == 0, finished.err
+    assert finished.out.startswith("2. m1 = element_wise_op(a1, func=harden)")
+    assert json.loads(drasp("explain", folder, "2", "--task", "D3", "--json").out)["line"] == 2
+    assert "its tokens are not those of task sort" in fails("explain", folder, "2", "--task", "sort")
+
+
+def test_diff_command(folder, tmp_path) -> None:
+    assert drasp("diff", folder, folder).code == 0
+    other = tmp_path / "other.drasp"
+    other.write_text((folder / "program.drasp").read_text().replace("harden", "no_op"))
+    finished = drasp("diff", folder, other)
+    assert finished.code == 1
+    assert "-m1 = element_wise_op(a1, func=harden)" in finished.out
+
+
+def test_name_command(tmp_path) -> None:
+    task = load_task("bin_majority")
+    text = "a1 = aggregate(s=[], v=token)\nlogits1 = project(inp=a1, op=R)\nprediction = softmax(logits1)"
+    header = f"vocab = [{', '.join(task.vocabulary.tokens)}]\nspecial = [BOS, SEP, EOS, PAD]\n"
+    program = parse(
+        f"{header}positions = {task.n_positions}\n{text}", {"R": 7 * torch.eye(6) + 0.1 * torch.ones(6, 6).tril()}
+    )
+    (tmp_path / "pruned").mkdir()
+    for name, content in program_files(program).items():
+        (tmp_path / "pruned" / name).write_bytes(content)
+    finished = drasp("name", tmp_path / "pruned", "bin_majority", "--out", tmp_path / "named")
+    assert finished.code == 0, finished.err
+    assert "op=(inp==out)" in finished.out
+    record = json.loads((tmp_path / "named" / "result.json").read_text())
+    assert record["match_accuracy"] >= record["pruned_match_accuracy"] - 0.02
+    assert record["primitives"]["project"]["named"] == 1
+    assert load_program(tmp_path / "named").lines == 3
+    assert "its tokens are not those of" in fails("name", tmp_path / "pruned", "abcde", "--out", tmp_path / "x")

@@ -1,0 +1,165 @@
+"""Names for tensors and functions: found again when hidden, refused where they do not hold."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from drasp.decompiler.lines import answering
+from drasp.decompiler.oracle import Oracle
+from drasp.language import Interpreter, Program, parse, tensor_primitive
+from drasp.language.bases import Positions, Tokens
+from drasp.language.syntax import PrimitiveTensor, Select, TensorName
+from drasp.language.tensor_primitives import _REGISTRY, indices
+from drasp.naming.elementwise import nearest_map
+from drasp.naming.families import _library, candidates
+from drasp.naming.judge import Judge
+from drasp.naming.pipeline import name_program
+from drasp.naming.rewrite import dense_ops
+from drasp.tasks import load_task
+
+TASK, LANGUAGE = load_task("repeat_copy"), load_task("D3")
+
+
+def program(text: str, task=TASK, **tensors: torch.Tensor) -> Program:
+    vocabulary = task.vocabulary
+    header = f"vocab = [{', '.join(vocabulary.tokens)}]\nspecial = [{', '.join(vocabulary.special)}]\n"
+    return parse(f"{header}positions = {task.n_positions}\n{text}", tensors)
+
+
+def pools(model: Program, task=TASK, count: int = 48) -> tuple[Oracle, Oracle]:
+    rng = np.random.default_rng(0)
+    run = Interpreter(model)
+    return tuple(Oracle.draw(run, task, count, rng, batch_size=12) for _ in range(2))
+
+
+def hidden(truth: Program, line: str, scale: float = 20.0, noise: float = 0.05) -> Program:
+    """The primitive of a line as a tensor of another scale, with noise, and raised by rows."""
+    generator = torch.Generator().manual_seed(1)
+    op = dense_ops(truth)[line] / 10_000
+    tensor = op + noise * torch.randn(op.shape, generator=generator) + torch.randn(len(op), 1, generator=generator)
+    statements = tuple(
+        replace(s, op=TensorName("H"), special_op=None) if s.name == line else s for s in truth.statements
+    )
+    return replace(truth, statements=statements, tensors={**truth.tensors, "H": scale * tensor})
+
+
+PREVIOUS = (
+    "s1 = select(q=pos, k=pos, op=(k==q-1))\na1 = aggregate(s=s1, v=token)\n"
+    "logits1 = project(inp=a1, op=(inp==out))\nprediction = softmax(logits1)"
+)
+
+
+def test_a_hidden_select_is_found_again() -> None:
+    truth = program(PREVIOUS)
+    named = name_program(hidden(truth, "s1"), *pools(truth))
+    assert "op=(k==q-1)" in str(named)
+    assert named.lines == 4
+
+
+def test_a_hidden_project_is_found_again() -> None:
+    truth = program(
+        "a1 = aggregate(s=[], v=token)\nlogits1 = project(inp=a1, op=(inp==out))\nprediction = softmax(logits1)"
+    )
+    named = name_program(hidden(truth, "logits1"), *pools(truth))
+    assert str(named).splitlines()[1].startswith("2. logits1 = project(inp=a1, op=(inp==out)")
+
+
+def test_a_name_that_does_not_hold_is_refused() -> None:
+    truth = program(PREVIOUS)
+    fit, check = pools(truth)
+    judge = Judge.of(truth, fit, check)
+    assert judge.passes(truth)
+    other = program(PREVIOUS.replace("k==q-1", "k==q-2"))
+    assert not judge.passes(other)
+    assert judge.closeness(truth) > judge.closeness(other)
+
+
+def test_random_tensors_keep_their_answers() -> None:
+    generator = torch.Generator().manual_seed(0)
+    wild = replace(
+        hidden(program(PREVIOUS), "s1"),
+        tensors={"H": 3 * torch.randn(TASK.n_positions, TASK.n_positions, generator=generator)},
+    )
+    fit, check = pools(wild, count=24)
+    named = name_program(wild, fit, check)
+    assert check.match(answering(named)).value >= 0.99
+    assert not any(isinstance(s, Select) and isinstance(s.op, PrimitiveTensor) for s in named.statements)
+
+
+def test_comparisons_of_counts_become_a_table() -> None:
+    """D3 as a linear map of counts at odd scales: whole numbers are found, and the program says which."""
+    table = torch.zeros(6, 6)
+    table[:3, [0, 1, 4]] = torch.tensor([[-7.1, 20.3, -31.0], [7.1, -20.3, 31.0], [17.9, -9.9, 15.2]])
+    table[:3, [2, 3, 5]] = -4.4
+    text = "a1 = aggregate(s=[], v=token)\nlogits1 = project(inp=a1, op=R)\nprediction = sigmoid(logits1)"
+    truth = program(text, LANGUAGE, R=table)
+    fit, check = pools(truth, LANGUAGE)
+    named = name_program(truth, fit, check)
+    assert "a: a=-2 b=2 EOS=-2; b: a=2 b=-2 EOS=2; BOS: a=5 b=-1 EOS=1" in str(named)
+    assert check.match(answering(named)).all
+
+
+def test_an_mlp_that_answers_do_not_need_goes() -> None:
+    """It grows with the counts, so that the largest stays the largest; a rotation hides that."""
+    generator = torch.Generator().manual_seed(3)
+    rotation = torch.linalg.qr(torch.randn(6, 6, generator=generator)).Q
+    text = (
+        "a1 = aggregate(s=[], v=token)\nm1 = element_wise_op(a1, one, func=mlp(F, gelu_new))\n"
+        "logits1 = project(inp=m1, op=R)\nprediction = softmax(logits1)"
+    )
+    tensors = {
+        "F.0": torch.eye(6),
+        "F.1": torch.ones(1, 6),
+        "F.hidden": torch.eye(6),
+        "F.hidden_bias": torch.zeros(6),
+        "F.out": rotation,
+        "F.out_bias": torch.zeros(6),
+        "R": 10 * rotation.T,
+    }
+    majority = load_task("bin_majority")
+    truth = program(text, majority, **tensors)
+    named = name_program(truth, *pools(truth, majority, count=240))
+    assert named.lines == 3
+    assert "op=(inp==out)" in str(named)
+
+
+def test_least_squares_sees_through_a_rotation() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(200, 4, generator=generator), torch.rand(200, 4, generator=generator)
+    rotation = torch.linalg.qr(torch.randn(4, 4, generator=generator)).Q
+    matrix, residual = nearest_map(x, x @ rotation)
+    torch.testing.assert_close(matrix, rotation, rtol=1e-3, atol=1e-3)
+    assert residual < 1e-6
+    assert nearest_map(x, y)[1] > 0.5
+
+
+def test_a_users_own_tensor_takes_part() -> None:
+    @tensor_primitive(select="k is {m:int} or {n:int} before q")
+    def one_of_two_before(rows, columns, m, n):
+        i, j = indices(rows, columns)
+        return 1.0 * ((j == i - m) | (j == i - n))
+
+    try:
+        positions = Positions(30)
+        tensor = one_of_two_before(positions, positions, 2, 5) * 3.0 + 1
+        usage = np.tril(np.ones((30, 30)))
+        _library.cache_clear()
+        best = max(candidates(tensor, usage, positions, positions, "select", shift=True), key=lambda c: c.score)
+        assert (best.op.primitive, best.op.arguments) == ("one_of_two_before", (2, 5))
+        assert best.op.scale == pytest.approx(3)
+        assert best.score == pytest.approx(1)
+    finally:
+        del _REGISTRY["one_of_two_before"]
+        _library.cache_clear()
+
+
+def test_special_tokens_may_have_a_tensor_of_their_own() -> None:
+    basis = Tokens(TASK.vocabulary)
+    tensor = 4.0 * np.eye(6)
+    tensor[2:] = 0
+    tensor[2:, 2] = 7.0
+    best = max(candidates(tensor, np.ones((6, 6)), basis, basis, "select", shift=True), key=lambda c: c.score)
+    assert (best.op.primitive, best.special and best.special.arguments) == ("diagonal", ("BOS",))
+    assert best.hard().op.scale == 10_000
