@@ -70,8 +70,8 @@ def decompile(
     progress = Console(stderr=True, quiet=quiet or as_json)
     _warn_if_untrained(progress, transformer, its_task)
 
-    with show.PassProgress(progress) as watched:
-        result = run(transformer, its_task, seed, min_match, max_lines, watched.report)
+    with show.pass_progress(progress) as report:
+        result = run(transformer, its_task, seed, min_match, max_lines, report)
     result.save(out, model, draw_examples(result.program, its_task, transformer))
     if as_json:
         typer.echo(json.dumps(result.record(model), indent=2))
