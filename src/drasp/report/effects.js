@@ -139,7 +139,7 @@ function rowsGrid(name, rowLabels, rows, labels, columns, columnTitle) {
     name,
     rows: rows.length,
     columns: columns.length,
-    at: (r, c) => rows[r][columns[c]],
+    values: Float64Array.from(rows.flatMap((row) => columns.map((c) => row[c]))),
     rowLabels,
     columnLabels: columns.map((c) => labels[c]),
     columnTitle,

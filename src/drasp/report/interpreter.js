@@ -373,15 +373,16 @@ function answerOf(logits, position, size, output) {
   return [row.reduce((best, x, token) => (x > row[best] ? token : best), 0)];
 }
 
-/** Probabilities from a row of logits. */
+/** Probabilities from logits, row by row. */
 function probabilities(logits, size, output) {
   if (output === "sigmoid") return logits.map((x) => 1 / (1 + Math.exp(-x)));
   const out = new Float64Array(logits.length);
   for (let start = 0; start < logits.length; start += size) {
-    const row = logits.subarray(start, start + size);
-    const largest = row.reduce((a, b) => Math.max(a, b), -Infinity);
-    const powers = row.map((x) => Math.exp(x - largest));
-    out.set(powers.map((x) => x / sum(powers)), start);
+    let largest = -Infinity;
+    for (let i = start; i < start + size; i++) if (logits[i] > largest) largest = logits[i];
+    let total = 0;
+    for (let i = start; i < start + size; i++) total += out[i] = Math.exp(logits[i] - largest);
+    for (let i = start; i < start + size; i++) out[i] /= total;
   }
   return out;
 }

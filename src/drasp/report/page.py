@@ -52,7 +52,7 @@ def report_page(program: Program, record: Mapping[str, Any], examples: Examples,
         difference = _difference(program, smaller, examples) if bits else 0.0
         data |= {"tensors": packed(smaller), "rounding": {"bits": bits, "difference": difference}}
         made = page("report.html", f"{name} – drasp", _STYLES, _SCRIPTS, data)
-        if len(made) <= max_bytes:
+        if len(made) <= MAX_BYTES:
             break
     return made
 
@@ -76,6 +76,7 @@ def write_report(folder: Path, model: str | None = None, task_name: str | None =
     program = load_program(folder)
     record = read_record(folder)
     transformer, task = _model_and_task(record, model, task_name)
+    record |= {"model": model or record.get("model"), "task": task.name if task else record.get("task")}
     file = (folder if folder.is_dir() else folder.parent) / REPORT
     write_file(file, report_page(program, record, draw_examples(program, task, transformer)))
     return file

@@ -123,11 +123,14 @@ const ABOUT = {
 function figuresOf(line) {
   const tokens = (run) => run.labels;
   const activation = (value, labels, title) => (run) => {
-    const rows = visibleRows(value(run), labels.length, run.length);
+    const own = value(run);
+    const rows = visibleRows(own, labels.length, run.length);
+    const values = new Float64Array(rows.length * run.length);
+    for (let r = 0, at = 0; r < rows.length; r++) for (let c = 0; c < run.length; c++) values[at++] = entry(own, rows[r], c);
     return {
       rows: rows.length,
       columns: run.length,
-      at: (r, c) => entry(value(run), rows[r], c),
+      values,
       rowLabels: rows.map((row) => labels[row]),
       columnLabels: tokens(run),
       rowTitle: title,
@@ -139,8 +142,8 @@ function figuresOf(line) {
   const attention = (values) => (run) => ({
     rows: run.length,
     columns: run.length,
-    at: (q, k) => values(run)[q * run.length + k],
-    masked: (q, k) => k > q,
+    values: values(run),
+    causal: true,
     rowLabels: tokens(run),
     columnLabels: tokens(run),
     rowTitle: "query",
@@ -182,11 +185,10 @@ let allRows = false;
 function visibleRows(value, count, length) {
   const rows = Array.from({ length: count }, (_, row) => row);
   if (allRows || count <= 12) return rows;
-  const sizes = rows.map((row) => {
-    let most = 0;
-    for (let i = 0; i < length; i++) most = Math.max(most, Math.abs(entry(value, row, i)));
-    return most;
-  });
+  const sizes = new Float64Array(count);
+  for (let i = 0; i < length; i++) {
+    for (let row = 0; row < count; row++) sizes[row] = Math.max(sizes[row], Math.abs(entry(value, row, i)));
+  }
   const largest = Math.max(...sizes);
   const matter = rows.filter((row) => sizes[row] > 1e-3 * largest).sort((a, b) => sizes[b] - sizes[a]);
   return matter.slice(0, FEW_ROWS).sort((a, b) => a - b);
@@ -275,7 +277,7 @@ function tensorGrid(tensor, matrix) {
     name: tensor.title,
     rows: matrix.rows,
     columns: matrix.columns,
-    at: (r, c) => matrix.data[r * matrix.columns + c],
+    values: matrix.data,
     rowLabels: matrix.rows === 1 ? [""] : rowLabels,
     columnLabels,
     rowTitle: matrix.rows === 1 ? "" : tensor.rows.title,
@@ -353,6 +355,10 @@ function showAnswers(run, example) {
     rows.model.push(model ? answerCell(model, classes) : el("td", { class: "aside" }, "–"));
   });
   const head = (text) => el("th", { scope: "row" }, text);
+  // Columns of one width spare the browser to measure hundreds of them.
+  const widest = rows.program.concat(rows.token).reduce((most, cell) => Math.max(most, ...Array.from(cell.children, (child) => child.textContent.length)), 2);
+  const column = Math.min(14, widest) + 1.6;
+  byId("strip").style.width = `calc(8.5rem + ${run.length * column}ch)`;
   byId("strip").replaceChildren(
     el("tr", { class: "positions" }, head("position"), rows.position),
     el("tr", { class: "tokens" }, head("input"), rows.token),
