@@ -32,7 +32,7 @@ _STYLES = ("base.css", "report.css")
 _SCRIPTS = ("interpreter.js", "dom.js", "heatmap.js", "chart.js", "listing.js", "effects.js", "report.js")
 
 
-def report_page(program: Program, record: Mapping[str, Any], examples: Examples, max_bytes: int = MAX_BYTES) -> bytes:
+def report_page(program: Program, record: Mapping[str, Any], examples: Examples) -> bytes:
     """The page, as small as it must be; what rounding its tensors changes is measured and said."""
     arrays = tensor_arrays(program)
     name = str(record.get("task") or record.get("model") or "program")
