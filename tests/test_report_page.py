@@ -180,7 +180,8 @@ def test_clicking_a_line_shows_its_tensor_with_named_axes(copying):
     assert page.inner_text("#tensor-title") == "Line 3: s2"
     grid = page.evaluate(
         "(({rowTitle, columnTitle, rowLabels, values}) =>"
-        " [rowTitle, columnTitle, rowLabels[150], values[7 * 155], values[150 * 155]])(drasp.report.tensorPanel.heatmap.grid)"
+        " [rowTitle, columnTitle, rowLabels[150], values[7 * 155], values[150 * 155]])"
+        "(drasp.report.tensorPanel.heatmap.grid)"
     )
     assert grid == ["q: token", "k: a1", "BOS", 10000, 10000]
     before = page.evaluate("drasp.report.tensorPanel.heatmap.cellWidth")
