@@ -14,7 +14,7 @@ from browser import chromium, open_file
 from cases import CASES, PAPER_CASES
 from drasp.language import Interpreter, Program, parse
 from drasp.language.function_primitives import _REGISTRY as FUNCTIONS
-from drasp.language.function_primitives import function_primitive, same_basis
+from drasp.language.function_primitives import function_primitive, function_primitives, same_basis
 from drasp.model_files import load_model
 from drasp.report.data import packed, program_data, tensor_arrays
 from drasp.report.examples import draw_examples
@@ -364,6 +364,10 @@ def test_the_page_computes_what_python_computes_for_published_models(interpreter
     task = TASKS[folder.name.split("-")[0]]
     program = translate(transformer, task.vocabulary, task.output)
     check_equal(interpreter_page, program, random_inputs(program, 50, seed=2, longest=12))
+
+
+def test_the_page_knows_every_function_of_the_library(interpreter_page):
+    assert set(function_primitives()) <= set(interpreter_page.evaluate("Object.keys(FUNCTIONS)"))
 
 
 def test_an_interpreter_that_differs_would_be_noticed(interpreter_page):

@@ -56,14 +56,17 @@ def decompile(
     from drasp.cli import show
     from drasp.decompiler.pipeline import decompile as run
     from drasp.decompiler.result import repick
-    from drasp.output_folder import check_output_folder
+    from drasp.output_folder import MARK, check_output_folder
     from drasp.report.examples import draw_examples
     from drasp.report.page import write_report
 
     if pick is not None:
         program = repick(out, pick)
         write_report(out)
-        show.print_program(Console(highlight=False), program)
+        if as_json:
+            typer.echo((out / MARK).read_text(), nl=False)
+        else:
+            show.print_program(Console(highlight=False), program)
         return
     check_output_folder(out)
     transformer, its_task = _model_and_task(model, task)

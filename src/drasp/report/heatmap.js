@@ -11,8 +11,8 @@ const PALETTES = {
     masked: "#e3e6ea", missing: "#c9ced6", text: "#4a5362", faint: "#8a93a1", cursor: "#111827", grid: "#ffffff",
   },
   dark: {
-    positive: ["#161b22", "#17375a", "#22619b", "#4596d6", "#93c9f5", "#e6f4ff"],
-    negative: ["#161b22", "#4a2a10", "#8b4a14", "#d27a2a", "#f5b374", "#ffead4"],
+    positive: ["#161b22", "#17334f", "#1f598d", "#3a8dd2", "#6dbaff", "#a6daff"],
+    negative: ["#161b22", "#46280f", "#84460f", "#cb7320", "#ff9a3f", "#ffbe7e"],
     masked: "#2b313a", missing: "#444c58", text: "#aab4c2", faint: "#76818f", cursor: "#f3f6fa", grid: "#0f1319",
   },
 };

@@ -129,6 +129,10 @@ const FUNCTIONS = {
         return pairs;
       }),
     ),
+  difference_mod: ([x, y], m) => {
+    const [first, second] = [x, y].map((values) => values.reduce((shares, v, i) => ((shares[i % m] += v), shares), new Float64Array(m)));
+    return first.map((_, r) => second.reduce((total, share, s) => total + first[(r + s) % m] * share, 0));
+  },
 };
 
 // -------------------------------------------------------------------------------------------- interpreter

@@ -116,7 +116,7 @@ const ABOUT = {
   element_wise_op: "a function of the variables at each position",
   norm: "the divisor of a layer norm, one number a position",
   project: "a share of the logits",
-  prediction: "the sum of the logits, and what it makes of the next token",
+  prediction: "what the logits make of the next token",
 };
 
 /** The figures that a line has: each with a caption and a function from a run to a grid. */
@@ -172,8 +172,10 @@ function figuresOf(line) {
       return [{ caption: `${line.name}: logits`, grid: activation(own, vocabulary, "token") }];
   }
   const chances = (run) => (run.chances ??= { size: vocabulary.length, data: probabilities(own(run).data, vocabulary.length, program.output) });
+  // One project's logits are shown at its own line.
+  const logits = line.logits.length > 1 ? [{ caption: `logits: ${line.logits.join("+")}`, grid: activation(own, vocabulary, "token") }] : [];
   return [
-    { caption: "logits", grid: activation(own, vocabulary, "token") },
+    ...logits,
     { caption: program.output === "softmax" ? "probability of the next token" : "probability that a token may come next", grid: activation(chances, vocabulary, "token") },
   ];
 }
