@@ -18,7 +18,9 @@ function waysFrom(program, name, through = []) {
     if (line.kind === "select" && (line.query[0] === name || line.key[0] === name)) return [{ end: line, through }];
     if (line.kind === "aggregate" && line.value[0] === name) return waysFrom(program, line.name, [...through, line]);
     const alone = line.kind === "element_wise_op" && line.inputs.every(([input]) => input === name || input === "one");
-    return alone && line.inputs.some(([input]) => input === name) ? waysFrom(program, line.name, [...through, line]) : [];
+    return alone && line.inputs.some(([input]) => input === name)
+      ? waysFrom(program, line.name, [...through, line])
+      : [];
   });
 }
 
@@ -39,7 +41,9 @@ class Effects {
 
   get runs() {
     const short = [...this.examples.steps, ...this.examples.draws].filter((example) => example.ids.length <= 60);
-    return (this.computed ??= short.slice(0, 24).map((example) => ({ example, run: this.interpreter.run(example.ids, example.offset) })));
+    return (this.computed ??= short
+      .slice(0, 24)
+      .map((example) => ({ example, run: this.interpreter.run(example.ids, example.offset) })));
   }
 
   /** Inputs of a line that vary, as one vector at a position, and the names of its entries. */
@@ -50,7 +54,9 @@ class Effects {
   inputLabels(line) {
     const operands = this.inputsOf(line);
     const prefix = operands.length > 1 ? (name) => `${name}:` : () => "";
-    return operands.flatMap(([name]) => basisLabels(this.program, this.program.bases[name]).map((label) => prefix(name) + label));
+    return operands.flatMap(([name]) =>
+      basisLabels(this.program, this.program.bases[name]).map((label) => prefix(name) + label),
+    );
   }
 
   inputAt(line, run, position) {
@@ -66,7 +72,10 @@ class Effects {
       for (const step of through) {
         if (step.kind !== "element_wise_op") continue;
         const one = single.values.get("one");
-        value = single.apply(step.function, step.inputs.map(([name]) => (name === "one" ? one : value)));
+        value = single.apply(
+          step.function,
+          step.inputs.map(([name]) => (name === "one" ? one : value)),
+        );
       }
       const scale = end.input[1] ? 1 / run.values.get(end.input[1]).divisor[position] : 1;
       const logits = product(value, this.interpreter.tensors.get(end.op), 1);
@@ -130,7 +139,9 @@ function largestColumns(rows, count, always = []) {
   if (!rows.length) return [];
   const size = (c) => rows.reduce((most, row) => Math.max(most, Math.abs(row[c])), 0);
   const sizes = Array.from(rows[0], (_, c) => size(c));
-  const order = [...sizes.keys()].filter((c) => sizes[c] > 1e-3 * Math.max(...sizes)).sort((a, b) => sizes[b] - sizes[a]);
+  const order = [...sizes.keys()]
+    .filter((c) => sizes[c] > 1e-3 * Math.max(...sizes))
+    .sort((a, b) => sizes[b] - sizes[a]);
   return [...new Set([...always, ...order.slice(0, count)])].sort((a, b) => a - b);
 }
 
@@ -179,7 +190,9 @@ function logitsPanel(effects, line) {
     const rows = extremes(marked.sort((a, b) => b.effect[token] - a.effect[token]));
     const labels = rows.map((sample) => sample.label);
     const [ins, outs] = [rows.map((sample) => sample.input), rows.map((sample) => sample.effect)];
-    maps[0].show(rowsGrid(`inputs of ${line.name}`, labels, ins, found.labels, largestColumns(ins, SHOWN_COLUMNS), "input"));
+    maps[0].show(
+      rowsGrid(`inputs of ${line.name}`, labels, ins, found.labels, largestColumns(ins, SHOWN_COLUMNS), "input"),
+    );
     const tokens = largestColumns(outs, vocabulary.length > 12 ? 12 : vocabulary.length, [token]);
     maps[1].show(rowsGrid(`effects of ${line.name}`, labels, outs, vocabulary.map(shown), tokens, "effect on logits"));
   };
@@ -188,7 +201,13 @@ function logitsPanel(effects, line) {
     "div",
     { class: "effect" },
     el("p", { class: "controls" }, chooser),
-    found.warning ? el("p", { class: "note" }, "Attention mixes positions before a later function: the effect shown is that of a position attended to alone.") : null,
+    found.warning
+      ? el(
+          "p",
+          { class: "note" },
+          "Attention mixes positions before a later function: the effect shown is that of a position attended to alone.",
+        )
+      : null,
     el("div", { class: "pair" }, inputs, outputs),
     Object.assign(el("span", { hidden: true }), { draw }),
   );
@@ -205,20 +224,46 @@ function pairsPanel(effects, select) {
     const rows = extremes(pairs);
     if (!rows.length) return;
     const label = (pair, i) => `${shown(vocabulary[pair.example.ids[i]])} at ${i}`;
-    const sides = [["query", select.query, "q"], ["key", select.key, "k"]];
+    const sides = [
+      ["query", select.query, "q"],
+      ["key", select.key, "k"],
+    ];
     sides.forEach(([title, operand, place], i) => {
       const values = rows.map((pair) => effects.sideAt(operand, pair.run, pair[place]));
       const labels = rows.map((pair) => label(pair, pair[place]));
-      maps[i].show(rowsGrid(`${title} of ${select.name}`, labels, values, effects.sideLabels(operand), largestColumns(values, SHOWN_COLUMNS), title));
+      maps[i].show(
+        rowsGrid(
+          `${title} of ${select.name}`,
+          labels,
+          values,
+          effects.sideLabels(operand),
+          largestColumns(values, SHOWN_COLUMNS),
+          title,
+        ),
+      );
     });
     const scores = rows.map((pair) => [pair.score]);
-    maps[2].show(rowsGrid(`score of ${select.name}`, rows.map(() => ""), scores, ["score"], [0], ""));
+    maps[2].show(
+      rowsGrid(
+        `score of ${select.name}`,
+        rows.map(() => ""),
+        scores,
+        ["score"],
+        [0],
+        "",
+      ),
+    );
   };
   chooser.querySelector("select").addEventListener("change", draw);
   return el(
     "div",
     { class: "effect" },
-    el("p", { class: "controls" }, `${select.name}: pairs of query and key, the highest scores and the lowest, `, chooser),
+    el(
+      "p",
+      { class: "controls" },
+      `${select.name}: pairs of query and key, the highest scores and the lowest, `,
+      chooser,
+    ),
     el("div", { class: "triple" }, hosts),
     Object.assign(el("span", { hidden: true }), { draw }),
   );

@@ -8,12 +8,22 @@ const PALETTES = {
   light: {
     positive: ["#ffffff", "#d3e5f4", "#92bfe0", "#4a8dc4", "#1a5c97", "#0a325c"],
     negative: ["#ffffff", "#fde3c8", "#f9b878", "#e7852f", "#b5530d", "#6e2c02"],
-    masked: "#e3e6ea", missing: "#c9ced6", text: "#4a5362", faint: "#8a93a1", cursor: "#111827", grid: "#ffffff",
+    masked: "#e3e6ea",
+    missing: "#c9ced6",
+    text: "#4a5362",
+    faint: "#8a93a1",
+    cursor: "#111827",
+    grid: "#ffffff",
   },
   dark: {
     positive: ["#161b22", "#17334f", "#1f598d", "#3a8dd2", "#6dbaff", "#a6daff"],
     negative: ["#161b22", "#46280f", "#84460f", "#cb7320", "#ff9a3f", "#ffbe7e"],
-    masked: "#2b313a", missing: "#444c58", text: "#aab4c2", faint: "#76818f", cursor: "#f3f6fa", grid: "#0f1319",
+    masked: "#2b313a",
+    missing: "#444c58",
+    text: "#aab4c2",
+    faint: "#76818f",
+    cursor: "#f3f6fa",
+    grid: "#0f1319",
   },
 };
 const darkMode = matchMedia("(prefers-color-scheme: dark)");
@@ -320,7 +330,7 @@ class Heatmap {
       for (let c = c0; c < Math.min(c1, grid.causal ? r + 1 : c1); c++) {
         const x = grid.values[r * grid.columns + c];
         if (Math.abs(x) < 0.005 && this.largest > 0.005) continue;
-        context.fillStyle = brightness(this.colour(x, table, 0)) > 140 ? "#10161f" : "#ffffff";
+        context.fillStyle = brightness(this.colour(x, table, 0)) > 150 ? "#10161f" : "#ffffff";
         context.fillText(number(x), place.x(c) + cellWidth / 2, place.y(r) + cellHeight / 2 + 0.5);
       }
     }

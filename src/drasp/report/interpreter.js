@@ -18,7 +18,8 @@ async function unpackTensors(packed) {
       const from = start + plane * count;
       for (let i = 0; i < count; i++) plain[i * width + plane] = bytes[from + i];
     }
-    const data = width === 4 ? new Float32Array(plain.buffer) : new Float64Array(plain.buffer);
+    // All of one type, so that the loops over them are compiled for that type alone.
+    const data = width === 4 ? Float64Array.from(new Float32Array(plain.buffer)) : new Float64Array(plain.buffer);
     const [rows, columns] = shape.length === 2 ? shape : [1, shape[0]];
     tensors.set(name, { rows, columns, data });
   }
@@ -47,20 +48,34 @@ function addProduct(out, value, matrix, length) {
   const { columns, data } = matrix;
   for (let i = 0; i < length; i++) {
     const target = i * columns;
-    if (!value.data) {
-      const source = value.index[i] * columns;
-      const weight = value.weight ? value.weight[i] : 1;
-      for (let c = 0; c < columns; c++) out[target + c] += weight * data[source + c];
+    if (value.data) {
+      addRow(out, target, value.data, i * value.size, value.size, data, columns);
       continue;
     }
-    for (let r = 0; r < value.size; r++) {
-      const factor = value.data[i * value.size + r];
-      if (factor === 0) continue;
-      const source = r * columns;
-      for (let c = 0; c < columns; c++) out[target + c] += factor * data[source + c];
-    }
+    const source = value.index[i] * columns;
+    const weight = value.weight ? value.weight[i] : 1;
+    for (let c = 0; c < columns; c++) out[target + c] += weight * data[source + c];
   }
   return out;
+}
+
+/** A vector times a matrix: what is zero is left out, and of the rest four rows at a time save half the memory's work. */
+function addRow(out, target, vector, from, size, data, columns) {
+  const rows = [];
+  for (let r = 0; r < size; r++) if (vector[from + r] !== 0) rows.push(r);
+  let next = 0;
+  for (; next + 4 <= rows.length; next += 4) {
+    const [a, b, c, d] = [rows[next], rows[next + 1], rows[next + 2], rows[next + 3]];
+    const [p, q, r, s] = [vector[from + a], vector[from + b], vector[from + c], vector[from + d]];
+    const [ka, kb, kc, kd] = [a * columns, b * columns, c * columns, d * columns];
+    for (let i = 0; i < columns; i++) {
+      out[target + i] += p * data[ka + i] + q * data[kb + i] + r * data[kc + i] + s * data[kd + i];
+    }
+  }
+  for (; next < rows.length; next++) {
+    const [factor, k] = [vector[from + rows[next]], rows[next] * columns];
+    for (let i = 0; i < columns; i++) out[target + i] += factor * data[k + i];
+  }
 }
 
 function product(value, matrix, length) {
@@ -130,7 +145,9 @@ const FUNCTIONS = {
       }),
     ),
   difference_mod: ([x, y], m) => {
-    const [first, second] = [x, y].map((values) => values.reduce((shares, v, i) => ((shares[i % m] += v), shares), new Float64Array(m)));
+    const [first, second] = [x, y].map((values) =>
+      values.reduce((shares, v, i) => ((shares[i % m] += v), shares), new Float64Array(m)),
+    );
     return first.map((_, r) => second.reduce((total, share, s) => total + first[(r + s) % m] * share, 0));
   },
 };
@@ -197,7 +214,10 @@ class Run {
       case "aggregate":
         return { size: this.values.get(line.value[0]).size, data: this.aggregate(line) };
       case "element_wise_op":
-        return this.apply(line.function, line.inputs.map((operand) => this.read(operand)));
+        return this.apply(
+          line.function,
+          line.inputs.map((operand) => this.read(operand)),
+        );
       case "norm":
         return { divisor: this.rootMeanSquare(this.combine(line.op, line.inputs), line.eps) };
       case "project": {
@@ -324,7 +344,10 @@ class Run {
     if (func.network) return this.mlp(func, values);
     if (!FUNCTIONS[func.primitive]) return null;
     const rows = Array.from({ length: this.length }, (_, i) =>
-      FUNCTIONS[func.primitive](values.map((value) => denseRow(value, i)), ...func.arguments),
+      FUNCTIONS[func.primitive](
+        values.map((value) => denseRow(value, i)),
+        ...func.arguments,
+      ),
     );
     const size = rows[0].length;
     const data = new Float64Array(this.length * size);

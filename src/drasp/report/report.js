@@ -74,34 +74,54 @@ function showHead() {
   byId("summary").textContent = summary();
   byId("reasons").replaceChildren(...(record.reasons ?? []).map((reason) => el("li", {}, reason)));
   const facts = [];
-  const fact = (term, value, more = "") => value && facts.push(el("div", {}, el("dt", {}, term), el("dd", {}, value, more ? el("small", {}, more) : null)));
+  const fact = (term, value, more = "") =>
+    value && facts.push(el("div", {}, el("dt", {}, term), el("dd", {}, value, more ? el("small", {}, more) : null)));
   if (record.match_accuracy !== undefined) {
     const [low, high] = record.match_interval;
-    fact("Agreement", percent(record.match_accuracy), `95 %: ${percent(low)} to ${percent(high)}, ${plural(record.samples, "input")}`);
+    fact(
+      "Agreement",
+      percent(record.match_accuracy),
+      `95 %: ${percent(low)} to ${percent(high)}, ${plural(record.samples, "input")}`,
+    );
   }
   fact("Lines", String(program.statements.length), namedCounts());
-  if (record.task_accuracy !== undefined && record.task_accuracy !== null) fact("Right on its task", percent(record.task_accuracy), "the program itself");
-  if (record.largest_logit_difference !== undefined) fact("Exact translation", record.largest_logit_difference.toExponential(1), "largest logit difference");
+  if (record.task_accuracy !== undefined && record.task_accuracy !== null)
+    fact("Right on its task", percent(record.task_accuracy), "the program itself");
+  if (record.largest_logit_difference !== undefined)
+    fact("Exact translation", record.largest_logit_difference.toExponential(1), "largest logit difference");
   if (record.task) fact("Task", record.task, data.about.task);
   if (record.model) fact("Model", shortName(record.model), data.about.model);
-  if (record.seconds) fact("Time", `${record.seconds.toFixed(1)} s`, [record.method, record.seed !== undefined ? `seed ${record.seed}` : ""].filter(Boolean).join(", "));
+  if (record.seconds)
+    fact(
+      "Time",
+      `${record.seconds.toFixed(1)} s`,
+      [record.method, record.seed !== undefined ? `seed ${record.seed}` : ""].filter(Boolean).join(", "),
+    );
   byId("facts").replaceChildren(...facts);
   const notes = ["Made by drasp. The page needs no network."];
-  if (data.rounding.bits) notes.push(`To keep it small its tensors are rounded: logits differ by at most ${data.rounding.difference.toExponential(1)} on the examples.`);
+  if (data.rounding.bits)
+    notes.push(
+      `To keep it small its tensors are rounded: logits differ by at most ${data.rounding.difference.toExponential(1)} on the examples.`,
+    );
   byId("foot").textContent = notes.join(" ");
 }
 
 function summary() {
   const size = plural(program.statements.length, "line");
-  if (record.match_accuracy === undefined) return `A program of ${size} for ${plural(program.vocabulary.length, "token")} and ${plural(program.positions, "position")}.`;
+  if (record.match_accuracy === undefined)
+    return `A program of ${size} for ${plural(program.vocabulary.length, "token")} and ${plural(program.positions, "position")}.`;
   const alike = `answers as the model does on ${percent(record.match_accuracy)} of inputs that the search has not seen`;
-  return record.verdict === "decompiled" ? `The transformer computes this program of ${size}: it ${alike}.` : `No short program does what this transformer does. The best one found has ${size} and ${alike}.`;
+  return record.verdict === "decompiled"
+    ? `The transformer computes this program of ${size}: it ${alike}.`
+    : `No short program does what this transformer does. The best one found has ${size} and ${alike}.`;
 }
 
 function namedCounts() {
   const words = { select: "selects", project: "projects", elementwise: "functions" };
   const counts = Object.entries(record.primitives ?? {}).filter(([, count]) => count.total);
-  return counts.length ? `named: ${counts.map(([kind, { named, total }]) => `${named} of ${total} ${words[kind] ?? kind}`).join(", ")}` : "";
+  return counts.length
+    ? `named: ${counts.map(([kind, { named, total }]) => `${named} of ${total} ${words[kind] ?? kind}`).join(", ")}`
+    : "";
 }
 
 function shortName(path) {
@@ -126,7 +146,8 @@ function figuresOf(line) {
     const own = value(run);
     const rows = visibleRows(own, labels.length, run.length);
     const values = new Float64Array(rows.length * run.length);
-    for (let r = 0, at = 0; r < rows.length; r++) for (let c = 0; c < run.length; c++) values[at++] = entry(own, rows[r], c);
+    for (let r = 0, at = 0; r < rows.length; r++)
+      for (let c = 0; c < run.length; c++) values[at++] = entry(own, rows[r], c);
     return {
       rows: rows.length,
       columns: run.length,
@@ -135,7 +156,8 @@ function figuresOf(line) {
       columnLabels: tokens(run),
       rowTitle: title,
       columnTitle: "position",
-      cell: (r, c) => `${line.name} [${isolated(labels[rows[r]])}] at position ${run.offset + c} (${isolated(run.labels[c])})`,
+      cell: (r, c) =>
+        `${line.name} [${isolated(labels[rows[r]])}] at position ${run.offset + c} (${isolated(run.labels[c])})`,
       hidden: labels.length - rows.length,
     };
   };
@@ -148,7 +170,8 @@ function figuresOf(line) {
     columnLabels: tokens(run),
     rowTitle: "query",
     columnTitle: "key",
-    cell: (q, k) => `query ${run.offset + q} (${isolated(run.labels[q])}), key ${run.offset + k} (${isolated(run.labels[k])})`,
+    cell: (q, k) =>
+      `query ${run.offset + q} (${isolated(run.labels[q])}), key ${run.offset + k} (${isolated(run.labels[k])})`,
   });
   const vocabulary = program.vocabulary.map(shown);
   const own = (run) => run.values.get(line.name);
@@ -159,7 +182,11 @@ function figuresOf(line) {
       const basis = program.bases[line.name];
       const value = { caption: line.name, grid: activation(own, basisLabels(program, basis), basisName(basis)) };
       if (!line.selectors.length) return [value];
-      const weights = { caption: `attention: softmax of ${line.selectors.join("+")}`, square: true, grid: attention((run) => run.weights(line.selectors)) };
+      const weights = {
+        caption: `attention: softmax of ${line.selectors.join("+")}`,
+        square: true,
+        grid: attention((run) => run.weights(line.selectors)),
+      };
       return [weights, value];
     }
     case "element_wise_op": {
@@ -171,12 +198,23 @@ function figuresOf(line) {
     case "project":
       return [{ caption: `${line.name}: logits`, grid: activation(own, vocabulary, "token") }];
   }
-  const chances = (run) => (run.chances ??= { size: vocabulary.length, data: probabilities(own(run).data, vocabulary.length, program.output) });
+  const chances = (run) =>
+    (run.chances ??= {
+      size: vocabulary.length,
+      data: probabilities(own(run).data, vocabulary.length, program.output),
+    });
   // One project's logits are shown at its own line.
-  const logits = line.logits.length > 1 ? [{ caption: `logits: ${line.logits.join("+")}`, grid: activation(own, vocabulary, "token") }] : [];
+  const logits =
+    line.logits.length > 1
+      ? [{ caption: `logits: ${line.logits.join("+")}`, grid: activation(own, vocabulary, "token") }]
+      : [];
   return [
     ...logits,
-    { caption: program.output === "softmax" ? "probability of the next token" : "probability that a token may come next", grid: activation(chances, vocabulary, "token") },
+    {
+      caption:
+        program.output === "softmax" ? "probability of the next token" : "probability that a token may come next",
+      grid: activation(chances, vocabulary, "token"),
+    },
   ];
 }
 
@@ -199,7 +237,11 @@ function visibleRows(value, count, length) {
 class Card {
   constructor(line, number_, variables, onPick) {
     this.line = line;
-    this.figures = figuresOf(line).map((figure) => ({ ...figure, host: el("div"), note: el("span", { class: "note" }) }));
+    this.figures = figuresOf(line).map((figure) => ({
+      ...figure,
+      host: el("div"),
+      note: el("span", { class: "note" }),
+    }));
     this.problem = el("p", { class: "note", hidden: true });
     this.body = el(
       "div",
@@ -215,7 +257,8 @@ class Card {
       this.body,
     );
     this.node.querySelector("h3").addEventListener("click", () => onPick(number_ - 1));
-    for (const figure of this.figures) figure.heatmap = new Heatmap(figure.host, { square: figure.square, maxHeight: figure.square ? 380 : 440 });
+    for (const figure of this.figures)
+      figure.heatmap = new Heatmap(figure.host, { square: figure.square, maxHeight: figure.square ? 380 : 440 });
   }
 
   show(run) {
@@ -249,22 +292,40 @@ function operandName([name, norm]) {
 
 /** The tensors of a line: title, rows and columns with their labels. */
 function tensorsOf(line) {
-  const side = (operand, word) => ({ title: `${word}: ${operandName(operand)}`, labels: basisLabels(program, program.bases[operand[0]]) });
+  const side = (operand, word) => ({
+    title: `${word}: ${operandName(operand)}`,
+    labels: basisLabels(program, program.bases[operand[0]]),
+  });
   const tokens = { title: "out: token", labels: program.vocabulary.map(shown) };
   const counted = (title) => ({ title, labels: null });
   switch (line.kind) {
     case "select":
-      return [{ title: `op of ${line.name}`, name: line.op, rows: side(line.query, "q"), columns: side(line.key, "k") }];
+      return [
+        { title: `op of ${line.name}`, name: line.op, rows: side(line.query, "q"), columns: side(line.key, "k") },
+      ];
     case "project":
       return [{ title: `op of ${line.name}`, name: line.op, rows: side(line.input, "inp"), columns: tokens }];
     case "norm":
-      return line.inputs.map((operand, i) => ({ title: operandName(operand), name: `${line.op}.${i}`, rows: side(operand, "in"), columns: counted("common space") }));
+      return line.inputs.map((operand, i) => ({
+        title: operandName(operand),
+        name: `${line.op}.${i}`,
+        rows: side(operand, "in"),
+        columns: counted("common space"),
+      }));
   }
   if (line.kind !== "element_wise_op" || !line.function.network) return [];
   const { network } = line.function;
-  const out = { title: `${line.name}: ${basisName(program.bases[line.name])}`, labels: basisLabels(program, program.bases[line.name]) };
+  const out = {
+    title: `${line.name}: ${basisName(program.bases[line.name])}`,
+    labels: basisLabels(program, program.bases[line.name]),
+  };
   return [
-    ...line.inputs.map((operand, i) => ({ title: `from ${operandName(operand)}`, name: `${network}.${i}`, rows: side(operand, "in"), columns: counted("common space") })),
+    ...line.inputs.map((operand, i) => ({
+      title: `from ${operandName(operand)}`,
+      name: `${network}.${i}`,
+      rows: side(operand, "in"),
+      columns: counted("common space"),
+    })),
     { title: "hidden", name: `${network}.hidden`, rows: counted("common space"), columns: counted("unit") },
     { title: "bias of the units", name: `${network}.hidden_bias`, rows: counted(""), columns: counted("unit") },
     { title: "out", name: `${network}.out`, rows: counted("unit"), columns: out },
@@ -284,7 +345,8 @@ function tensorGrid(tensor, matrix) {
     columnLabels,
     rowTitle: matrix.rows === 1 ? "" : tensor.rows.title,
     columnTitle: tensor.columns.title,
-    cell: (r, c) => (matrix.rows === 1 ? isolated(columnLabels[c]) : `${isolated(rowLabels[r])} → ${isolated(columnLabels[c])}`),
+    cell: (r, c) =>
+      matrix.rows === 1 ? isolated(columnLabels[c]) : `${isolated(rowLabels[r])} → ${isolated(columnLabels[c])}`,
   };
 }
 
@@ -317,8 +379,10 @@ class TensorPanel {
   }
 
   about(line) {
-    if (line.kind === "select") return "Rows are directions of the query, columns of the key. A score is the entry where the two meet.";
-    if (line.kind === "project") return "Rows are directions of the input, columns the tokens whose logits they raise or lower.";
+    if (line.kind === "select")
+      return "Rows are directions of the query, columns of the key. A score is the entry where the two meet.";
+    if (line.kind === "project")
+      return "Rows are directions of the input, columns the tokens whose logits they raise or lower.";
     return "The matrices that the line multiplies by, one after the other.";
   }
 }
@@ -358,13 +422,20 @@ function showAnswers(run, example) {
   });
   const head = (text) => el("th", { scope: "row" }, text);
   // Columns of one width spare the browser to measure hundreds of them.
-  const widest = rows.program.concat(rows.token).reduce((most, cell) => Math.max(most, ...Array.from(cell.children, (child) => child.textContent.length)), 2);
+  const widest = rows.program
+    .concat(rows.token)
+    .reduce((most, cell) => Math.max(most, ...Array.from(cell.children, (child) => child.textContent.length)), 2);
   const column = Math.min(14, widest) + 1.6;
   byId("strip").style.width = `calc(8.5rem + ${run.length * column}ch)`;
   byId("strip").replaceChildren(
     el("tr", { class: "positions" }, head("position"), rows.position),
     el("tr", { class: "tokens" }, head("input"), rows.token),
-    el("tr", { class: "answers" }, head(program.output === "softmax" ? "program: next" : "program: may follow"), rows.program),
+    el(
+      "tr",
+      { class: "answers" },
+      head(program.output === "softmax" ? "program: next" : "program: may follow"),
+      rows.program,
+    ),
     el("tr", { class: "answers" }, head("model"), rows.model),
   );
   const agreement = byId("agreement");
@@ -383,9 +454,17 @@ function showSearch() {
   if (!frontier.length && !record.passes?.length) return;
   byId("search").hidden = false;
   if (frontier.length) {
-    const points = frontier.map((point) => ({ lines: point.lines, match: point.match_accuracy, interval: point.match_interval }));
+    const points = frontier.map((point) => ({
+      lines: point.lines,
+      match: point.match_accuracy,
+      interval: point.match_interval,
+    }));
     byId("frontier").append(
-      el("figcaption", {}, "Programs found: agreement with the model against length. The pick is filled, the broken line is the agreement asked for."),
+      el(
+        "figcaption",
+        {},
+        "Programs found: agreement with the model against length. The pick is filled, the broken line is the agreement asked for.",
+      ),
       frontierChart([{ name: "", points, pick: program.statements.length }], { minMatch: record.min_match ?? null }),
     );
   }
@@ -398,7 +477,8 @@ function groupedPasses(passes) {
   let before = 0;
   for (const step of passes) {
     const last = groups.at(-1);
-    if (last && last.name === step.name) Object.assign(last, { steps: last.steps + 1, left: step.left, match: step.match_accuracy });
+    if (last && last.name === step.name)
+      Object.assign(last, { steps: last.steps + 1, left: step.left, match: step.match_accuracy });
     else groups.push({ name: step.name, steps: 1, left: step.left, match: step.match_accuracy, seconds: 0 });
     groups.at(-1).seconds += Math.max(0, step.seconds - before);
     before = Math.max(before, step.seconds);
@@ -420,7 +500,13 @@ function passTable(passes) {
     ),
   );
   const titles = ["pass", "steps kept", "left", "agreement", "time"].map((title) => el("th", { scope: "col" }, title));
-  return el("table", { class: "table" }, el("caption", {}, "What was taken away, pass by pass"), el("thead", {}, el("tr", {}, titles)), el("tbody", {}, rows));
+  return el(
+    "table",
+    { class: "table" },
+    el("caption", {}, "What was taken away, pass by pass"),
+    el("thead", {}, el("tr", {}, titles)),
+    el("tbody", {}, rows),
+  );
 }
 
 // ----------------------------------------------------------------------------------------------- the page
@@ -430,15 +516,24 @@ class Report {
     this.interpreter = interpreter;
     this.examples = data.examples.steps;
     this.known = new Map();
-    for (const list of Object.values(data.examples)) for (const example of list) this.known.set(inputKey(example.ids, example.offset), example);
+    for (const list of Object.values(data.examples))
+      for (const example of list) this.known.set(inputKey(example.ids, example.offset), example);
     this.place = 0;
     this.tensorPanel = new TensorPanel(interpreter.tensors);
     this.listing = new Listing(byId("listing"), program, (i) => this.pick(i, true));
     const variables = new Set(["token", "pos", "one", ...program.statements.map((line) => line.name)]);
-    this.cards = program.statements.map((line, i) => new Card(line, i + 1, variables, (index) => this.pick(index, false)));
+    this.cards = program.statements.map(
+      (line, i) => new Card(line, i + 1, variables, (index) => this.pick(index, false)),
+    );
     byId("variables").append(...this.cards.map((card) => card.node), this.rowsSwitch());
     this.listing.also(this.cards.map((card) => card.node));
-    this.pick(Math.max(0, program.statements.findIndex((line) => tensorsOf(line).length)), false);
+    this.pick(
+      Math.max(
+        0,
+        program.statements.findIndex((line) => tensorsOf(line).length),
+      ),
+      false,
+    );
     this.connect();
     this.step(0);
     this.showEffects();
@@ -450,19 +545,26 @@ class Report {
     byId("offset").addEventListener("input", () => this.later());
     byId("previous").addEventListener("click", () => this.step(-1));
     byId("next").addEventListener("click", () => this.step(1));
-    byId("draw").addEventListener("click", () => this.choose(data.examples.draws[Math.floor(Math.random() * data.examples.draws.length)]));
+    byId("draw").addEventListener("click", () =>
+      this.choose(data.examples.draws[Math.floor(Math.random() * data.examples.draws.length)]),
+    );
     byId("draw").hidden = !data.examples.draws.length;
     const differing = data.examples.differing;
     byId("differ").hidden = !differing.length;
     let shownLast = -1;
-    byId("differ").addEventListener("click", () => this.choose(differing[(shownLast = (shownLast + 1) % differing.length)]));
+    byId("differ").addEventListener("click", () =>
+      this.choose(differing[(shownLast = (shownLast + 1) % differing.length)]),
+    );
   }
 
   rowsSwitch() {
-    const box = el("input", { type: "checkbox", onchange: () => {
-      allRows = box.checked;
-      this.update();
-    } });
+    const box = el("input", {
+      type: "checkbox",
+      onchange: () => {
+        allRows = box.checked;
+        this.update();
+      },
+    });
     return el("label", { class: "all-rows" }, box, " show every row of every variable");
   }
 
@@ -500,7 +602,9 @@ class Report {
     if (!ids.length) throw new Error(`Type an input: tokens with spaces between them. They are: ${tokenList()}`);
     if (!Number.isInteger(offset) || offset < 0) throw new Error("The offset is a whole number from 0 on.");
     if (offset + ids.length > program.positions) {
-      throw new Error(`${plural(ids.length, "token")} at offset ${offset} do not fit the program's ${program.positions} positions.`);
+      throw new Error(
+        `${plural(ids.length, "token")} at offset ${offset} do not fit the program's ${program.positions} positions.`,
+      );
     }
     return { ids, offset };
   }
@@ -534,14 +638,17 @@ class Report {
     const effects = new Effects(this.interpreter, data.examples, data.effects ?? {});
     const host = byId("effects");
     const readers = new Set(effects.lines.map((line) => line.name));
-    const selects = program.statements.filter((line) => line.kind === "select" && (readers.has(line.query[0]) || readers.has(line.key[0])));
+    const selects = program.statements.filter(
+      (line) => line.kind === "select" && (readers.has(line.query[0]) || readers.has(line.key[0])),
+    );
     if (!effects.lines.length) return;
     host.hidden = false;
     // Samples take a moment to compute, so they wait until they come into view.
     const seen = new IntersectionObserver((entries) => {
       if (!entries.some((entry) => entry.isIntersecting)) return;
       seen.disconnect();
-      for (const line of effects.lines) this.showEffect(host, `${line.name}: inputs and their effect on the logits`, logitsPanel(effects, line));
+      for (const line of effects.lines)
+        this.showEffect(host, `${line.name}: inputs and their effect on the logits`, logitsPanel(effects, line));
       for (const line of selects) this.showEffect(host, line.text, pairsPanel(effects, line));
     });
     seen.observe(host);
