@@ -283,6 +283,54 @@ def test_a_function_of_the_users_own_is_said_to_be_beyond_the_page(browser, tmp_
     opened.page.close()
 
 
+def test_operations_without_a_name_are_shown_by_their_effects(browser, tmp_path):
+    program = parse(
+        """vocab = [a, b, c]\nspecial = []\npositions = 40
+        a1 = aggregate(s=[], v=token)
+        m1 = element_wise_op(a1, one, func=mlp(F, relu))
+        s1 = select(q=m1, k=token, op=A)
+        a2 = aggregate(s=s1, v=m1)
+        logits1 = project(inp=m1, op=R)
+        logits2 = project(inp=a2, op=R)
+        prediction = sigmoid(logits1+logits2)""",
+        {
+            "F.0": torch.eye(3),
+            "F.1": torch.tensor([[-0.2, -0.4, 0.0]]),
+            "F.hidden": torch.eye(3),
+            "F.hidden_bias": torch.zeros(3),
+            "F.out": torch.tensor([[2.0, 0.0], [0.0, 3.0], [1.0, 1.0]]),
+            "F.out_bias": torch.zeros(2),
+            "A": torch.tensor([[1.0, 0.0, 0.0], [0.0, 5.0, 0.0]]),
+            "R": torch.tensor([[1.0, 0.0, -1.0], [0.0, 2.0, 0.0]]),
+        },
+    )
+    opened = open_file(browser, written(tmp_path, program))
+    page = opened.page
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.wait_for_selector("#effects .effect >> nth=1")
+    found = page.evaluate("drasp.report.effects.samplesOf(drasp.report.effects.lines[0])")
+    assert found["labels"] == ["a", "b", "c"]
+    assert len(found["samples"]) > 20
+    for sample in found["samples"]:
+        hidden = (torch.tensor(sample["input"]) + program.tensors["F.1"][0]).clamp(min=0)
+        # Once directly, and once by way of a2, as if it were attended to alone.
+        effect = 2 * hidden @ program.tensors["F.out"] @ program.tensors["R"]
+        assert sample["logits"] == pytest.approx(effect.tolist(), abs=1e-5)
+    page.select_option("#effects .effect >> nth=0 >> select", "1")
+    rows = page.evaluate(
+        "[...allHeatmaps].filter((h) => h.grid && h.grid.name === 'effects of m1')"
+        ".map(({ grid }) => [...grid.values].filter((_, i) => grid.columnLabels[i % grid.columns] === 'b'))[0]"
+    )
+    assert rows == sorted(rows, reverse=True)
+    scores = page.evaluate(
+        "[...allHeatmaps].filter((h) => h.grid && h.grid.name === 'score of s1').map((h) => [...h.grid.values])[0]"
+    )
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] > 0 > scores[-1]
+    assert opened.problems == []
+    page.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_screen_does_not_scroll_sideways(browser, tmp_path, scheme):
     file = written(tmp_path, case("unique copy"), RECORD)

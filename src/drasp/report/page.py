@@ -29,7 +29,18 @@ MAX_LINES = 400
 _ROUNDINGS = (0, 8, 12, 16)
 
 _STYLES = ("base.css", "report.css")
-_SCRIPTS = ("interpreter.js", "dom.js", "heatmap.js", "chart.js", "listing.js", "effects.js", "report.js")
+_SCRIPTS = (
+    "interpreter.js",
+    "dom.js",
+    "heatmap.js",
+    "chart.js",
+    "listing.js",
+    "cards.js",
+    "tensors.js",
+    "effects.js",
+    "head.js",
+    "report.js",
+)
 
 
 def report_page(program: Program, record: Mapping[str, Any], examples: Examples) -> bytes:
