@@ -13,8 +13,8 @@ from playwright.sync_api import sync_playwright
 from page_speed import ARGUMENTS, CHROMIUM
 
 LOOKS = {
-    "light": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "dark"},
+    "light": {"viewport": {"width": 1280, "height": 1000}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1280, "height": 1000}, "color_scheme": "dark"},
     "narrow": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
 }
 

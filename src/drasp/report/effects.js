@@ -270,7 +270,7 @@ function pairsPanel(effects, select) {
   return { node, draw };
 }
 
-/** Everything that is known of the operations without a name, once they come into view. */
+/** Everything that is known of the operations without a name. */
 function showEffects(effects, host) {
   if (!effects.lines.length) return;
   host.hidden = false;
@@ -279,9 +279,10 @@ function showEffects(effects, host) {
     host.append(el("h3", {}, el("code", {}, title)), panel.node);
     panel.draw();
   };
-  const seen = new IntersectionObserver((entries) => {
-    if (!entries.some((entry) => entry.isIntersecting)) return;
-    seen.disconnect();
+  let waiting = true;
+  const show = () => {
+    if (!waiting) return;
+    waiting = false;
     for (const line of effects.lines) {
       add(`${line.name}: inputs and their effect on the logits`, logitsPanel(effects, line));
       for (const other of effects.mixedInto(line)) {
@@ -290,6 +291,8 @@ function showEffects(effects, host) {
       }
     }
     for (const line of effects.selects) add(line.text, pairsPanel(effects, line));
-  });
-  seen.observe(host);
+  };
+  // Samples take a moment to compute, so they wait until somebody looks, or prints.
+  new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && show()).observe(host);
+  addEventListener("beforeprint", show);
 }

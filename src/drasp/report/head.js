@@ -56,11 +56,9 @@ function summary() {
 }
 
 function namedCounts() {
-  const words = { select: "selects", project: "projects", elementwise: "functions" };
-  const counts = Object.entries(record.primitives ?? {}).filter(([, count]) => count.total);
-  return counts.length
-    ? `named: ${counts.map(([kind, { named, total }]) => `${named} of ${total} ${words[kind] ?? kind}`).join(", ")}`
-    : "";
+  const counts = Object.values(record.primitives ?? {});
+  const total = sum(counts.map((count) => count.total));
+  return total ? `${sum(counts.map((count) => count.named))} of ${plural(total, "operation")} named` : "";
 }
 
 function shortName(path) {
