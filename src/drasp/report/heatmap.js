@@ -201,7 +201,9 @@ class Heatmap {
     this.left = Math.ceil(rowRoom) + 10 + (grid.rowTitle ? 16 : 0);
     const room = width - this.left - 2;
     const fit = room / grid.columns;
-    if (this.square) {
+    // A small tensor has room for its numbers.
+    const small = !grid.causal && grid.rows <= 20 && fit >= this.numberRoom;
+    if (this.square && !small) {
       const down = (this.maxHeight - 60) / grid.rows;
       this.cellWidth = this.cellHeight = Math.max(0.5, Math.min(fit, down, 26)) * this.zoom;
     } else {
