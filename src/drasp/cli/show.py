@@ -95,5 +95,5 @@ def pass_progress(console: Console) -> "Iterator[Callable[[PassRecord], None]]":
 
 
 def _record_line(record: "PassRecord") -> str:
-    unit = "lines" if record.name in ("cut lines", "make MLPs linear") else "edges"
+    unit = "edges" if re.search("component|edge|norm", record.name) else "lines"
     return f"{record.seconds:7.1f} s  {record.name:20} {record.left:4} {unit} left, agreement {record.match:.3f}"

@@ -206,7 +206,7 @@ def _frontier(record: Mapping[str, Any]) -> "dict[str, Figure]":
     match = [point["match_accuracy"] for point in points]
     axes.plot(lines, match, "-", color="#1a5c97", linewidth=1)
     axes.plot(lines, match, "o", color="#1a5c97", markerfacecolor="white", markersize=4)
-    picked = [point for point in points if point["lines"] == record.get("lines")]
+    picked = [point for point in points if point["lines"] == record.get("pruned_lines", record.get("lines"))]
     axes.plot([p["lines"] for p in picked], [p["match_accuracy"] for p in picked], "o", color="#1a5c97", markersize=6)
     axes.set_xscale("log")
     axes.set_xticks(lines, [str(count) for count in lines])

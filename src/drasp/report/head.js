@@ -16,12 +16,9 @@ function showHead() {
   const fact = (term, value, more = "") =>
     value && facts.push(el("div", {}, el("dt", {}, term), el("dd", {}, value, more ? el("small", {}, more) : null)));
   if (record.match_accuracy !== undefined) {
-    const [low, high] = record.match_interval;
-    fact(
-      "Agreement",
-      percent(record.match_accuracy),
-      `95 %: ${percent(low)} to ${percent(high)}, ${plural(record.samples, "input")}`,
-    );
+    const [low, high] = record.match_interval ?? [];
+    const count = plural(record.samples ?? 0, "input");
+    fact("Agreement", percent(record.match_accuracy), `95 %: ${percent(low)} to ${percent(high)}, ${count}`);
   }
   fact("Lines", String(program.statements.length), namedCounts());
   if (record.task_accuracy !== undefined && record.task_accuracy !== null)
@@ -70,21 +67,25 @@ function showSearch() {
   if (!frontier.length && !record.passes?.length) return;
   byId("search").hidden = false;
   if (frontier.length) {
-    const points = frontier.map((point) => ({
-      lines: point.lines,
-      match: point.match_accuracy,
-      interval: point.match_interval,
-    }));
     byId("frontier").append(
       el(
         "figcaption",
         {},
-        "Programs found: agreement with the model against length. The pick is filled, the broken line is the agreement asked for.",
+        "Programs found, by length and agreement; the pick is filled, the broken line is what was asked for.",
       ),
-      frontierChart([{ name: "", points, pick: program.statements.length }], { minMatch: record.min_match ?? null }),
+      frontierChart(frontierSeries(frontier), { minMatch: record.min_match ?? null }),
     );
   }
   if (record.passes?.length) byId("passes").append(passTable(record.passes));
+}
+
+/** The frontier as pruning left it, and the program of this page where naming has changed its length or agreement. */
+function frontierSeries(frontier) {
+  const point = (one) => ({ lines: one.lines, match: one.match_accuracy, interval: one.match_interval });
+  const series = [{ name: "", points: frontier.map(point), pick: record.pruned_lines ?? record.lines }];
+  const there = frontier.some((one) => one.lines === record.lines && one.match_accuracy === record.match_accuracy);
+  if (!there) series.push({ name: "with names", points: [point(record)], pick: record.lines });
+  return series;
 }
 
 /** Steps of the same pass that follow each other are one row. */
@@ -103,7 +104,7 @@ function groupedPasses(passes) {
 }
 
 function passTable(passes) {
-  const unit = (name) => (/line|MLP/.test(name) ? "lines" : "edges");
+  const unit = (name) => (/component|edge|norm/.test(name) ? "edges" : "lines");
   const rows = groupedPasses(passes).map((group) =>
     el(
       "tr",
