@@ -105,6 +105,15 @@ def test_the_page_opens_from_disk_and_asks_for_nothing(browser, tmp_path):
     opened.page.close()
 
 
+def test_a_program_that_naming_changed_has_a_point_of_its_own(browser, tmp_path):
+    record = RECORD | {"match_accuracy": 0.93, "pruned_lines": 7}
+    opened = open_file(browser, written(tmp_path, case("unique copy"), record))
+    titles = opened.page.locator("#frontier .dot.pick title").all_text_contents()
+    assert titles == ["7 lines, agreement 0.940 (the pick)", "with names: 7 lines, agreement 0.930 (the pick)"]
+    assert opened.problems == []
+    opened.page.close()
+
+
 def test_the_policy_allows_nothing_from_outside(tmp_path):
     text = written(tmp_path, case("unique copy"), RECORD).read_text()
     policy = text.split('http-equiv="Content-Security-Policy" content="')[1].split('"')[0]
@@ -372,12 +381,15 @@ def random_inputs(program: Program, count: int, seed: int, longest: int = 40) ->
 @torch.no_grad()
 def check_equal(page, program: Program, inputs: list[tuple[list[int], int]]) -> None:
     """The logits of the page's interpreter, from the tensors as a page packs them, against those of Python's."""
-    interpreter = Interpreter(program, torch.float64)
     page.evaluate(SET_UP, [program_data(program), packed(tensor_arrays(program))])
-    cases = []
-    for ids, offset in inputs:
-        logits = interpreter(torch.tensor([ids]), torch.arange(offset, offset + len(ids))[None])
-        cases.append([ids, offset, logits.flatten().tolist()])
+    # All inputs at once, padded on the right, where nothing looks.
+    width = max(len(ids) for ids, _ in inputs)
+    rows = torch.tensor([ids + [0] * (width - len(ids)) for ids, _ in inputs])
+    positions = (torch.tensor([[offset] for _, offset in inputs]) + torch.arange(width)).clamp(
+        max=program.n_positions - 1
+    )
+    logits = Interpreter(program, torch.float64)(rows, positions)
+    cases = [[ids, offset, logits[i, : len(ids)].flatten().tolist()] for i, (ids, offset) in enumerate(inputs)]
     differences = page.evaluate(DIFFERENCES, cases)
     assert max(differences) <= 1e-4
     assert len(differences) == len(inputs)

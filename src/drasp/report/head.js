@@ -82,9 +82,10 @@ function showSearch() {
 /** The frontier as pruning left it, and the program of this page where naming has changed its length or agreement. */
 function frontierSeries(frontier) {
   const point = (one) => ({ lines: one.lines, match: one.match_accuracy, interval: one.match_interval });
-  const series = [{ name: "", points: frontier.map(point), pick: record.pruned_lines ?? record.lines }];
-  const there = frontier.some((one) => one.lines === record.lines && one.match_accuracy === record.match_accuracy);
-  if (!there) series.push({ name: "with names", points: [point(record)], pick: record.lines });
+  const lines = program.statements.length;
+  const series = [{ name: "", points: frontier.map(point), pick: record.pruned_lines ?? lines }];
+  const there = frontier.some((one) => one.lines === lines && one.match_accuracy === record.match_accuracy);
+  if (!there) series.push({ name: "with names", points: [point({ ...record, lines })], pick: lines });
   return series;
 }
 

@@ -46,35 +46,46 @@ function denseRow(value, position) {
 /** Adds value × matrix to `out` [length × matrix.columns]. */
 function addProduct(out, value, matrix, length) {
   const { columns, data } = matrix;
+  if (value.data) {
+    // Two positions at a time; the last one of an odd number is its own partner, with a weight of 0.
+    for (let i = 0; i < length; i += 2) addTwoRows(out, i, Math.min(i + 1, length - 1), value, matrix);
+    return out;
+  }
   for (let i = 0; i < length; i++) {
-    const target = i * columns;
-    if (value.data) {
-      addRow(out, target, value.data, i * value.size, value.size, data, columns);
-      continue;
-    }
-    const source = value.index[i] * columns;
+    const [source, target] = [value.index[i] * columns, i * columns];
     const weight = value.weight ? value.weight[i] : 1;
     for (let c = 0; c < columns; c++) out[target + c] += weight * data[source + c];
   }
   return out;
 }
 
-/** A vector times a matrix: what is zero is left out, and of the rest four rows at a time save half the memory's work. */
-function addRow(out, target, vector, from, size, data, columns) {
+/** Two vectors times a matrix. Rows that meet only zeros are left out, and four of the others are read at a time: a
+    number that has been fetched is used twice, and a sum is stored once for four products. */
+function addTwoRows(out, first, second, { size, data: vector }, { columns, data }) {
+  const [from, other, target, aside] = [first * size, second * size, first * columns, second * columns];
+  const partner = first === second ? 0 : 1;
   const rows = [];
-  for (let r = 0; r < size; r++) if (vector[from + r] !== 0) rows.push(r);
-  let next = 0;
-  for (; next + 4 <= rows.length; next += 4) {
-    const [a, b, c, d] = [rows[next], rows[next + 1], rows[next + 2], rows[next + 3]];
-    const [p, q, r, s] = [vector[from + a], vector[from + b], vector[from + c], vector[from + d]];
-    const [ka, kb, kc, kd] = [a * columns, b * columns, c * columns, d * columns];
-    for (let i = 0; i < columns; i++) {
-      out[target + i] += p * data[ka + i] + q * data[kb + i] + r * data[kc + i] + s * data[kd + i];
+  for (let r = 0; r < size; r++) if (vector[from + r] !== 0 || vector[other + r] !== 0) rows.push(r);
+  for (let next = 0; next < rows.length; next += 4) {
+    // Where fewer than four are left, the last one stands in for the rest, with a weight of 0.
+    const [r0, r1, r2, r3] = [0, 1, 2, 3].map((i) => rows[Math.min(next + i, rows.length - 1)]);
+    const [w1, w2, w3] = [1, 2, 3].map((i) => (next + i < rows.length ? 1 : 0));
+    const [p0, p1, p2, p3] = [
+      vector[from + r0],
+      w1 * vector[from + r1],
+      w2 * vector[from + r2],
+      w3 * vector[from + r3],
+    ];
+    const [q0, q1, q2, q3] = [r0, r1, r2, r3].map((r, i) => partner * [1, w1, w2, w3][i] * vector[other + r]);
+    const [k0, k1, k2, k3] = [r0 * columns, r1 * columns, r2 * columns, r3 * columns];
+    for (let c = 0; c < columns; c++) {
+      const a0 = data[k0 + c];
+      const a1 = data[k1 + c];
+      const a2 = data[k2 + c];
+      const a3 = data[k3 + c];
+      out[target + c] += p0 * a0 + p1 * a1 + p2 * a2 + p3 * a3;
+      out[aside + c] += q0 * a0 + q1 * a1 + q2 * a2 + q3 * a3;
     }
-  }
-  for (; next < rows.length; next++) {
-    const [factor, k] = [vector[from + rows[next]], rows[next] * columns];
-    for (let i = 0; i < columns; i++) out[target + i] += factor * data[k + i];
   }
 }
 
