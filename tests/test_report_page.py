@@ -80,8 +80,9 @@ def canvases(page) -> list[str]:
     return page.evaluate("[...document.querySelectorAll('.card canvas[tabindex]')].map((c) => c.toDataURL())")
 
 
-def type_input(page, text: str) -> None:
-    page.fill("#input", text)
+def type_input(page, text: str, field: str = "#input") -> None:
+    """Types, and waits for the frame in which the page draws."""
+    page.fill(field, text)
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
@@ -142,10 +143,9 @@ def test_the_offset_counts(copying):
     page = copying.page
     type_input(page, "BOS 7 SEP")
     assert page.locator("#strip tr").nth(0).locator("td").all_inner_texts() == ["0", "1", "2"]
-    page.fill("#offset", "300")
-    page.wait_for_function("document.querySelector('#strip td').textContent === '300'")
-    page.fill("#offset", "301")
-    page.wait_for_selector("#message:not(:empty)")
+    type_input(page, "300", "#offset")
+    assert page.locator("#strip tr").nth(0).locator("td").all_inner_texts() == ["300", "301", "302"]
+    type_input(page, "301", "#offset")
     assert page.inner_text("#message") == "3 tokens at offset 301 do not fit the program's 303 positions."
 
 
