@@ -41,6 +41,7 @@ def test_translate_writes_the_program_in_all_forms(model, tmp_path):
         "program.safetensors",
         "program.py",
         "result.json",
+        "report.html",
     }
     record = json.loads((out / "result.json").read_text())
     assert record["lines"] == load_program(out).lines == 29

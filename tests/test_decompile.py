@@ -176,4 +176,7 @@ def test_verify_command(folder):
     assert [line.split(":")[0].strip() for line in finished.out.splitlines()[:4]] == [
         *("1-50", "51-100", "101-150", "all lengths")
     ]
+    found = json.loads(drasp("verify", folder, "bin_majority", "--samples", "200", "--json").out)
+    assert found["samples"] == sum(one["samples"] for one in found["by_length"].values()) == 200
+    assert f"{found['match_accuracy']:.3f}" in finished.out
     assert "its tokens are not those of task abcde" in fails("verify", folder, "abcde")

@@ -2,26 +2,30 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import drasp.report
 from browser import chromium, open_file
 from cases import CASES, PAPER_CASES
 from drasp.language import Interpreter, Program, parse
 from drasp.language.function_primitives import _REGISTRY as FUNCTIONS
-from drasp.language.function_primitives import function_primitive, same_basis
+from drasp.language.function_primitives import function_primitive, function_primitives, same_basis
 from drasp.model_files import load_model
+from drasp.report.data import packed, program_data, tensor_arrays
 from drasp.report.examples import draw_examples
-from drasp.report.page import MAX_BYTES, report_page
+from drasp.report.page import MAX_BYTES, MAX_LINES, report_page
 from drasp.tasks import TASKS, load_task
 from drasp.translation import translate, translation_size
 from drasp.vocabulary import Vocabulary
 from published import MODELS, needs_published_models
 from random_programs import random_program
 
+INTERPRETER = Path(drasp.report.__file__).with_name("interpreter.js")
 # One browser for all of them.
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -52,10 +56,10 @@ def case(name: str) -> Program:
     return next(case.program for case in CASES if case.name == name)
 
 
-def written(folder: Path, program: Program, record: dict | None = None, **options) -> Path:
+def written(folder: Path, program: Program, record: dict | None = None) -> Path:
     task = TASKS.get((record or {}).get("task", ""))
     file = folder / "report.html"
-    file.write_bytes(report_page(program, record or {}, draw_examples(program, task), **options))
+    file.write_bytes(report_page(program, record or {}, draw_examples(program, task)))
     return file
 
 
@@ -76,8 +80,9 @@ def canvases(page) -> list[str]:
     return page.evaluate("[...document.querySelectorAll('.card canvas[tabindex]')].map((c) => c.toDataURL())")
 
 
-def type_input(page, text: str) -> None:
-    page.fill("#input", text)
+def type_input(page, text: str, field: str = "#input") -> None:
+    """Types, and waits for the frame in which the page draws."""
+    page.fill(field, text)
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
@@ -98,6 +103,15 @@ def test_the_page_opens_from_disk_and_asks_for_nothing(browser, tmp_path):
     assert opened.page.locator("#frontier .dot.pick").count() == 1
     rows = opened.page.locator("#passes tbody tr").all_inner_texts()
     assert [row.split("\t")[:3] for row in rows] == [["cut edges", "2", "8 edges"], ["cut lines", "1", "7 lines"]]
+    opened.page.close()
+
+
+def test_a_program_that_naming_changed_has_a_point_of_its_own(browser, tmp_path):
+    record = RECORD | {"match_accuracy": 0.93, "pruned_lines": 7}
+    opened = open_file(browser, written(tmp_path, case("unique copy"), record))
+    titles = opened.page.locator("#frontier .dot.pick title").all_text_contents()
+    assert titles == ["7 lines, agreement 0.940 (the pick)", "with names: 7 lines, agreement 0.930 (the pick)"]
+    assert opened.problems == []
     opened.page.close()
 
 
@@ -129,10 +143,9 @@ def test_the_offset_counts(copying):
     page = copying.page
     type_input(page, "BOS 7 SEP")
     assert page.locator("#strip tr").nth(0).locator("td").all_inner_texts() == ["0", "1", "2"]
-    page.fill("#offset", "300")
-    page.wait_for_function("document.querySelector('#strip td').textContent === '300'")
-    page.fill("#offset", "301")
-    page.wait_for_selector("#message:not(:empty)")
+    type_input(page, "300", "#offset")
+    assert page.locator("#strip tr").nth(0).locator("td").all_inner_texts() == ["300", "301", "302"]
+    type_input(page, "301", "#offset")
     assert page.inner_text("#message") == "3 tokens at offset 301 do not fit the program's 303 positions."
 
 
@@ -175,7 +188,8 @@ def test_clicking_a_line_shows_its_tensor_with_named_axes(copying):
     page.click(".listing .line >> nth=2")
     assert page.inner_text("#tensor-title") == "Line 3: s2"
     grid = page.evaluate(
-        "(({rowTitle, columnTitle, rowLabels, at}) => [rowTitle, columnTitle, rowLabels[150], at(7, 7), at(150, 150)])"
+        "(({rowTitle, columnTitle, rowLabels, values}) =>"
+        " [rowTitle, columnTitle, rowLabels[150], values[7 * 155], values[150 * 155]])"
         "(drasp.report.tensorPanel.heatmap.grid)"
     )
     assert grid == ["q: token", "k: a1", "BOS", 10000, 10000]
@@ -278,6 +292,54 @@ def test_a_function_of_the_users_own_is_said_to_be_beyond_the_page(browser, tmp_
     opened.page.close()
 
 
+def test_operations_without_a_name_are_shown_by_their_effects(browser, tmp_path):
+    program = parse(
+        """vocab = [a, b, c]\nspecial = []\npositions = 40
+        a1 = aggregate(s=[], v=token)
+        m1 = element_wise_op(a1, one, func=mlp(F, relu))
+        s1 = select(q=m1, k=token, op=A)
+        a2 = aggregate(s=s1, v=m1)
+        logits1 = project(inp=m1, op=R)
+        logits2 = project(inp=a2, op=R)
+        prediction = sigmoid(logits1+logits2)""",
+        {
+            "F.0": torch.eye(3),
+            "F.1": torch.tensor([[-0.2, -0.4, 0.0]]),
+            "F.hidden": torch.eye(3),
+            "F.hidden_bias": torch.zeros(3),
+            "F.out": torch.tensor([[2.0, 0.0], [0.0, 3.0], [1.0, 1.0]]),
+            "F.out_bias": torch.zeros(2),
+            "A": torch.tensor([[1.0, 0.0, 0.0], [0.0, 5.0, 0.0]]),
+            "R": torch.tensor([[1.0, 0.0, -1.0], [0.0, 2.0, 0.0]]),
+        },
+    )
+    opened = open_file(browser, written(tmp_path, program))
+    page = opened.page
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.wait_for_selector("#effects .effect >> nth=1")
+    found = page.evaluate("drasp.report.effects.samplesOf(drasp.report.effects.lines[0])")
+    assert found["labels"] == ["a", "b", "c"]
+    assert len(found["samples"]) > 20
+    for sample in found["samples"]:
+        hidden = (torch.tensor(sample["input"]) + program.tensors["F.1"][0]).clamp(min=0)
+        # Once directly, and once by way of a2, as if it were attended to alone.
+        effect = 2 * hidden @ program.tensors["F.out"] @ program.tensors["R"]
+        assert sample["logits"] == pytest.approx(effect.tolist(), abs=1e-5)
+    page.select_option("#effects .effect >> nth=0 >> select", "1")
+    rows = page.evaluate(
+        "[...allHeatmaps].filter((h) => h.grid && h.grid.name === 'effects of m1')"
+        ".map(({ grid }) => [...grid.values].filter((_, i) => grid.columnLabels[i % grid.columns] === 'b'))[0]"
+    )
+    assert rows == sorted(rows, reverse=True)
+    scores = page.evaluate(
+        "[...allHeatmaps].filter((h) => h.grid && h.grid.name === 'score of s1').map((h) => [...h.grid.values])[0]"
+    )
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] > 0 > scores[-1]
+    assert opened.problems == []
+    page.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_screen_does_not_scroll_sideways(browser, tmp_path, scheme):
     file = written(tmp_path, case("unique copy"), RECORD)
@@ -289,10 +351,21 @@ def test_a_narrow_screen_does_not_scroll_sideways(browser, tmp_path, scheme):
 
 # ------------------------------------------------------------------- the two interpreters are one
 
-LOGITS = """(inputs) => inputs.map(([ids, offset]) => {
-    const { report } = drasp;
-    return Array.from(report.interpreter.run(ids, offset).values.get("prediction").data);
+SET_UP = """async ([program, packed]) => {
+    globalThis.ready = new Interpreter(program, await unpackTensors(packed));
+}"""
+DIFFERENCES = """(cases) => cases.map(([ids, offset, logits]) => {
+    const { data } = ready.run(ids, offset).values.get("prediction");
+    return Math.max(...logits.map((x, i) => Math.abs(x - data[i])), Math.abs(logits.length - data.length));
 })"""
+
+
+@pytest.fixture(scope="module")
+def interpreter_page(browser):
+    page = browser.new_page()
+    page.add_script_tag(path=INTERPRETER)
+    yield page
+    page.close()
 
 
 def random_inputs(program: Program, count: int, seed: int, longest: int = 40) -> list[tuple[list[int], int]]:
@@ -306,68 +379,74 @@ def random_inputs(program: Program, count: int, seed: int, longest: int = 40) ->
 
 
 @torch.no_grad()
-def largest_difference(page, program: Program, inputs: list[tuple[list[int], int]]) -> float:
-    interpreter = Interpreter(program, torch.float64)
-    found = page.evaluate(LOGITS, inputs)
-    largest = 0.0
-    for (ids, offset), theirs in zip(inputs, found, strict=True):
-        ours = interpreter(torch.tensor([ids]), torch.arange(offset, offset + len(ids))[None])
-        largest = max(largest, float((ours.flatten() - torch.tensor(theirs, dtype=torch.float64)).abs().max()))
-    return largest
-
-
-def check_page(browser, folder: Path, program: Program, inputs: list[tuple[list[int], int]], **options) -> float:
-    opened = open_file(browser, written(folder, program, **options))
-    difference = largest_difference(opened.page, program, inputs)
-    assert opened.problems == []
-    opened.page.close()
-    assert difference <= 1e-4
-    return difference
+def check_equal(page, program: Program, inputs: list[tuple[list[int], int]]) -> None:
+    """The logits of the page's interpreter, from the tensors as a page packs them, against those of Python's."""
+    page.evaluate(SET_UP, [program_data(program), packed(tensor_arrays(program))])
+    # All inputs at once, padded on the right, where nothing looks.
+    width = max(len(ids) for ids, _ in inputs)
+    rows = torch.tensor([ids + [0] * (width - len(ids)) for ids, _ in inputs])
+    positions = (torch.tensor([[offset] for _, offset in inputs]) + torch.arange(width)).clamp(
+        max=program.n_positions - 1
+    )
+    logits = Interpreter(program, torch.float64)(rows, positions)
+    cases = [[ids, offset, logits[i, : len(ids)].flatten().tolist()] for i, (ids, offset) in enumerate(inputs)]
+    differences = page.evaluate(DIFFERENCES, cases)
+    assert max(differences) <= 1e-4
+    assert len(differences) == len(inputs)
 
 
 @pytest.mark.parametrize("program", [case.program for case in CASES], ids=[case.name for case in CASES])
-def test_the_page_computes_what_python_computes(browser, tmp_path, program):
-    check_page(browser, tmp_path, program, random_inputs(program, 50, seed=1))
+def test_the_page_computes_what_python_computes(interpreter_page, program):
+    longest = 40 if len(program.vocabulary) < 100 else 16
+    check_equal(interpreter_page, program, random_inputs(program, 50, seed=1, longest=longest))
 
 
-def test_the_page_computes_what_python_computes_on_inputs_of_the_tasks(browser, tmp_path):
-    for one in PAPER_CASES:
-        pool = load_task(one.task).pool(20, np.random.default_rng(3))
-        inputs = [
-            (pool.ids[i, : int(pool.sizes[i])].tolist(), int(pool.offsets[i]))
-            for i in range(20)
-            if pool.sizes[i] <= 160
-        ]
-        check_page(browser, tmp_path, one.program, inputs)
+@pytest.mark.parametrize("one", PAPER_CASES, ids=lambda case: case.name)
+def test_the_page_computes_what_python_computes_on_inputs_of_the_tasks(interpreter_page, one):
+    pool = load_task(one.task).pool(10, np.random.default_rng(3), longest=60)
+    rows = [(pool.ids[i, : int(pool.sizes[i])].tolist(), int(pool.offsets[i])) for i in range(10)]
+    check_equal(interpreter_page, one.program, rows)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_the_page_computes_what_python_computes_for_random_programs(browser, tmp_path, seed):
-    program = random_program(random.Random(seed))
-    check_page(browser, tmp_path, program, random_inputs(program, 10, seed))
+def test_the_page_computes_what_python_computes_for_random_programs(interpreter_page):
+    for seed in range(25):
+        program = random_program(random.Random(seed))
+        check_equal(interpreter_page, program, random_inputs(program, 6, seed))
 
 
 @needs_published_models
 @pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.name)
-def test_the_page_computes_what_python_computes_for_published_models(browser, tmp_path, folder):
+def test_the_page_computes_what_python_computes_for_published_models(interpreter_page, folder):
     """Their exact programs, with every norm and MLP, as far as they are short enough for a page."""
     transformer = load_model(folder)
-    if translation_size(transformer).total > 60:
+    if translation_size(transformer).total > MAX_LINES:
         pytest.skip("its exact program is too long for a page")
     task = TASKS[folder.name.split("-")[0]]
     program = translate(transformer, task.vocabulary, task.output)
-    longest = 40 if transformer.d_model < 100 else 16
-    check_page(browser, tmp_path, program, random_inputs(program, 50, seed=2, longest=longest), max_bytes=1 << 30)
+    check_equal(interpreter_page, program, random_inputs(program, 50, seed=2, longest=12))
+
+
+def test_the_page_knows_every_function_of_the_library(interpreter_page):
+    assert set(function_primitives()) <= set(interpreter_page.evaluate("Object.keys(FUNCTIONS)"))
+
+
+def test_an_interpreter_that_differs_would_be_noticed(interpreter_page):
+    program = case("layer norm")
+    wrong = replace(program, tensors={**program.tensors, "R": program.tensors["R"] + 1e-3})
+    interpreter_page.evaluate(SET_UP, [program_data(wrong), packed(tensor_arrays(wrong))])
+    logits = Interpreter(program, torch.float64)(torch.tensor([[0, 1]]), torch.tensor([[0, 1]]))
+    assert interpreter_page.evaluate(DIFFERENCES, [[[0, 1], 0, logits.flatten().tolist()]])[0] > 1e-4
 
 
 def test_a_page_that_would_be_too_large_rounds_its_tensors_and_says_so(tmp_path):
     generator = torch.Generator().manual_seed(0)
-    names = tuple(str(i) for i in range(700))
+    names = tuple(str(i) for i in range(500))
     program = parse(
-        f"vocab = [{', '.join(names)}]\nspecial = []\npositions = 700\n"
-        "s1 = select(q=pos, k=pos, op=A)\na1 = aggregate(s=s1, v=token)\nlogits1 = project(inp=a1, op=B)\n"
-        "prediction = softmax(logits1)",
-        {name: torch.randn(700, 700, generator=generator) for name in ("A", "B")},
+        f"vocab = [{', '.join(names)}]\nspecial = []\npositions = 500\n"
+        "s1 = select(q=pos, k=pos, op=A)\ns2 = select(q=pos, k=token, op=C)\na1 = aggregate(s=s1+s2, v=token)\n"
+        "logits1 = project(inp=a1, op=B)\nlogits2 = project(inp=token, op=D)\n"
+        "prediction = softmax(logits1+logits2)",
+        {name: torch.randn(500, 500, generator=generator) for name in ("A", "B", "C", "D")},
     )
     file = written(tmp_path, program)
     assert file.stat().st_size <= MAX_BYTES

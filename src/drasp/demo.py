@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from drasp.cli.show import PassProgress, print_frontier, print_program
+from drasp.cli.show import pass_progress, print_frontier, print_program
 from drasp.cli.tables import print_trace
 from drasp.decompiler.pipeline import decompile
 from drasp.language import Interpreter
@@ -31,8 +31,8 @@ def main() -> None:
     console.print(f"as an exact program, nothing left out: {translation_size(transformer)}\n")
 
     console.rule("Taking away what its answers do not need")
-    with PassProgress(console) as watched:
-        result = decompile(transformer, task, report=watched.report)
+    with pass_progress(console) as report:
+        result = decompile(transformer, task, report=report)
     result.save(OUT, MODEL, draw_examples(result.program, task, transformer))
 
     console.print()

@@ -1,8 +1,9 @@
 """`drasp decompile`, `drasp verify`."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -11,6 +12,8 @@ from drasp.cli.programs import ProgramPath
 from drasp.errors import DraspError
 
 if TYPE_CHECKING:
+    from drasp.decompiler.verify import Verification
+    from drasp.measure import Share
     from drasp.tasks import Task
     from drasp.transformer import Transformer
 
@@ -56,22 +59,25 @@ def decompile(
     from drasp.cli import show
     from drasp.decompiler.pipeline import decompile as run
     from drasp.decompiler.result import repick
-    from drasp.output_folder import check_output_folder
+    from drasp.output_folder import MARK, check_output_folder
     from drasp.report.examples import draw_examples
     from drasp.report.page import write_report
 
     if pick is not None:
         program = repick(out, pick)
         write_report(out)
-        show.print_program(Console(highlight=False), program)
+        if as_json:
+            typer.echo((out / MARK).read_text(), nl=False)
+        else:
+            show.print_program(Console(highlight=False), program)
         return
     check_output_folder(out)
     transformer, its_task = _model_and_task(model, task)
     progress = Console(stderr=True, quiet=quiet or as_json)
     _warn_if_untrained(progress, transformer, its_task)
 
-    with show.PassProgress(progress) as watched:
-        result = run(transformer, its_task, seed, min_match, max_lines, watched.report)
+    with show.pass_progress(progress) as report:
+        result = run(transformer, its_task, seed, min_match, max_lines, report)
     result.save(out, model, draw_examples(result.program, its_task, transformer))
     if as_json:
         typer.echo(json.dumps(result.record(model), indent=2))
@@ -85,6 +91,7 @@ def verify(
     task: TaskName = None,
     samples: Annotated[int, typer.Option(min=1, help="How many inputs are drawn.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Of the inputs that are drawn.")] = 1,
+    as_json: Json = False,
 ) -> None:
     """Measure how often a program answers as a model does, and show the first inputs on which they differ.
 
@@ -98,6 +105,9 @@ def verify(
     if loaded.vocabulary.tokens != its_task.vocabulary.tokens:
         raise DraspError(f"{program}: its tokens are not those of task {its_task.name}")
     found = run(loaded, transformer, its_task, samples, seed)
+    if as_json:
+        typer.echo(json.dumps(_verification_json(found), indent=2))
+        return
     for name, share in (*found.bins, ("all lengths", found.overall)):
         typer.echo(f"{name:>12}: {share} inputs answered alike")
     for number, case in enumerate(found.disagreements, 1):
@@ -106,6 +116,14 @@ def verify(
             f"   after position {case.position} ({case.tokens[case.position]}) the model says {case.model} "
             f"(by {case.model_margin:.2f}), the program {case.program} (by {case.program_margin:.2f})"
         )
+
+
+def _verification_json(found: "Verification") -> dict[str, Any]:
+    def share(one: "Share") -> dict[str, Any]:
+        return {"match_accuracy": one.value, "match_interval": one.interval, "samples": one.total}
+
+    by_length = {name: share(one) for name, one in found.bins if one.total}
+    return share(found.overall) | {"by_length": by_length, "disagreements": [asdict(d) for d in found.disagreements]}
 
 
 def _model_and_task(model: str, task_name: str | None) -> "tuple[Transformer, Task]":

@@ -1,13 +1,12 @@
 """Programs, frontiers and progress in a terminal: in colour where there is one, plain text where not."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -71,41 +70,30 @@ def print_result(console: Console, result: "Decompiled", out: Path) -> None:
     console.print(f"look at it: {out}/report.html", markup=False, soft_wrap=True)
 
 
-class PassProgress:
+@contextmanager
+def pass_progress(console: Console) -> "Iterator[Callable[[PassRecord], None]]":
     """What the decompiler does. On a terminal the running pass has one line that changes; else every step has one."""
+    if not console.is_terminal:
+        yield lambda record: console.print(_record_line(record), highlight=False)
+        return
+    last: PassRecord | None = None
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.status: Status | None = None
-        self.last: PassRecord | None = None
+    def close_pass() -> None:
+        if last is not None:
+            console.print(Text.assemble(("✓", "green"), _record_line(last)[1:]), highlight=False)
 
-    def __enter__(self) -> Self:
-        if self.console.is_terminal:
-            self.status = self.console.status("reading the model's answers")
-            self.status.start()
-        return self
+    def report(record: "PassRecord") -> None:
+        nonlocal last
+        if last is not None and last.name != record.name:
+            close_pass()
+        last = record
+        status.update(_record_line(record))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.status:
-            self._close_pass()
-            self.status.stop()
-
-    def report(self, record: "PassRecord") -> None:
-        if self.status is None:
-            self.console.print(_record_line(record), highlight=False)
-            return
-        if self.last is not None and self.last.name != record.name:
-            self._close_pass()
-        self.last = record
-        self.status.update(_record_line(record))
-
-    def _close_pass(self) -> None:
-        if self.last is not None:
-            self.console.print(Text.assemble(("✓", "green"), _record_line(self.last)[1:]), highlight=False)
+    with console.status("reading the model's answers") as status:
+        yield report
+        close_pass()
 
 
 def _record_line(record: "PassRecord") -> str:
-    unit = "lines" if record.name in ("cut lines", "make MLPs linear") else "edges"
+    unit = "edges" if re.search("component|edge|norm", record.name) else "lines"
     return f"{record.seconds:7.1f} s  {record.name:20} {record.left:4} {unit} left, agreement {record.match:.3f}"

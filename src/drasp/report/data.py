@@ -154,4 +154,4 @@ def packed(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
         entries.append({"name": name, "shape": array.shape, "width": width, "start": start})
         blocks.append(block)
         start += len(block)
-    return {"entries": entries, "data": base64.b64encode(zlib.compress(b"".join(blocks), 9)).decode()}
+    return {"entries": entries, "data": base64.b64encode(zlib.compress(b"".join(blocks))).decode()}

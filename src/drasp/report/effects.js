@@ -18,7 +18,9 @@ function waysFrom(program, name, through = []) {
     if (line.kind === "select" && (line.query[0] === name || line.key[0] === name)) return [{ end: line, through }];
     if (line.kind === "aggregate" && line.value[0] === name) return waysFrom(program, line.name, [...through, line]);
     const alone = line.kind === "element_wise_op" && line.inputs.every(([input]) => input === name || input === "one");
-    return alone && line.inputs.some(([input]) => input === name) ? waysFrom(program, line.name, [...through, line]) : [];
+    return alone && line.inputs.some(([input]) => input === name)
+      ? waysFrom(program, line.name, [...through, line])
+      : [];
   });
 }
 
@@ -37,9 +39,26 @@ class Effects {
     return this.program.statements.filter(isUnnamed);
   }
 
+  /** Selects that an unnamed output reaches. */
+  get selects() {
+    const ends = this.lines.flatMap((line) => waysFrom(this.program, line.name)).map((way) => way.end);
+    return [...new Set(ends)].filter((end) => end.kind === "select");
+  }
+
+  /** Operations that read an output together with other variables. */
+  mixedInto({ name }) {
+    const others = this.program.statements.filter((line) => line.kind === "element_wise_op");
+    return others.filter(({ inputs }) => {
+      const names = inputs.map(([input]) => input);
+      return names.includes(name) && names.some((input) => input !== name && input !== "one");
+    });
+  }
+
   get runs() {
     const short = [...this.examples.steps, ...this.examples.draws].filter((example) => example.ids.length <= 60);
-    return (this.computed ??= short.slice(0, 24).map((example) => ({ example, run: this.interpreter.run(example.ids, example.offset) })));
+    return (this.computed ??= short
+      .slice(0, 24)
+      .map((example) => ({ example, run: this.interpreter.run(example.ids, example.offset) })));
   }
 
   /** Inputs of a line that vary, as one vector at a position, and the names of its entries. */
@@ -50,7 +69,9 @@ class Effects {
   inputLabels(line) {
     const operands = this.inputsOf(line);
     const prefix = operands.length > 1 ? (name) => `${name}:` : () => "";
-    return operands.flatMap(([name]) => basisLabels(this.program, this.program.bases[name]).map((label) => prefix(name) + label));
+    return operands.flatMap(([name]) =>
+      basisLabels(this.program, this.program.bases[name]).map((label) => prefix(name) + label),
+    );
   }
 
   inputAt(line, run, position) {
@@ -66,7 +87,10 @@ class Effects {
       for (const step of through) {
         if (step.kind !== "element_wise_op") continue;
         const one = single.values.get("one");
-        value = single.apply(step.function, step.inputs.map(([name]) => (name === "one" ? one : value)));
+        value = single.apply(
+          step.function,
+          step.inputs.map(([name]) => (name === "one" ? one : value)),
+        );
       }
       const scale = end.input[1] ? 1 / run.values.get(end.input[1]).divisor[position] : 1;
       const logits = product(value, this.interpreter.tensors.get(end.op), 1);
@@ -130,7 +154,9 @@ function largestColumns(rows, count, always = []) {
   if (!rows.length) return [];
   const size = (c) => rows.reduce((most, row) => Math.max(most, Math.abs(row[c])), 0);
   const sizes = Array.from(rows[0], (_, c) => size(c));
-  const order = [...sizes.keys()].filter((c) => sizes[c] > 1e-3 * Math.max(...sizes)).sort((a, b) => sizes[b] - sizes[a]);
+  const order = [...sizes.keys()]
+    .filter((c) => sizes[c] > 1e-3 * Math.max(...sizes))
+    .sort((a, b) => sizes[b] - sizes[a]);
   return [...new Set([...always, ...order.slice(0, count)])].sort((a, b) => a - b);
 }
 
@@ -139,7 +165,7 @@ function rowsGrid(name, rowLabels, rows, labels, columns, columnTitle) {
     name,
     rows: rows.length,
     columns: columns.length,
-    at: (r, c) => rows[r][columns[c]],
+    values: Float64Array.from(rows.flatMap((row) => columns.map((c) => row[c]))),
     rowLabels,
     columnLabels: columns.map((c) => labels[c]),
     columnTitle,
@@ -163,63 +189,110 @@ function tokenChooser(vocabulary, label, first) {
   return el("label", {}, `${label} `, el("select", {}, first ? el("option", { value: "" }, first) : null, options));
 }
 
+/** The token on which the samples differ most. */
+function mostTelling(rows) {
+  const spread = (token) => Math.max(...rows.map((row) => row[token])) - Math.min(...rows.map((row) => row[token]));
+  const spreads = Array.from(rows[0], (_, token) => spread(token));
+  return spreads.indexOf(Math.max(...spreads));
+}
+
+/** Samples of a line's inputs beside what each does to the logits, sorted by a token: { node, draw }. */
 function logitsPanel(effects, line) {
   const found = effects.samplesOf(line);
   if (!found || !found.samples.length) return null;
   const { vocabulary, output } = effects.program;
+  const samples = found.samples.map(({ label, input, logits }) => {
+    const effect = Float64Array.from(logits);
+    return { label, input, effect: output === "softmax" ? aboveSecond(effect) : effect };
+  });
   const chooser = tokenChooser(vocabulary, "sorted by the logit of");
-  const [inputs, outputs] = [el("div"), el("div")];
-  const maps = [new Heatmap(inputs, { maxCell: 30 }), new Heatmap(outputs, { maxCell: 36 })];
+  const choice = chooser.querySelector("select");
+  choice.value = mostTelling(samples.map((sample) => sample.effect));
+  const hosts = [el("div"), el("div")];
+  const [inputMap, effectMap] = hosts.map((host) => new Heatmap(host, { maxCell: 34 }));
   const draw = () => {
-    const token = Number(chooser.querySelector("select").value);
-    const marked = found.samples.map((sample) => ({
-      ...sample,
-      effect: output === "softmax" ? aboveSecond(Float64Array.from(sample.logits)) : sample.logits,
-    }));
-    const rows = extremes(marked.sort((a, b) => b.effect[token] - a.effect[token]));
+    const token = Number(choice.value);
+    const rows = extremes(samples.sort((a, b) => b.effect[token] - a.effect[token]));
     const labels = rows.map((sample) => sample.label);
-    const [ins, outs] = [rows.map((sample) => sample.input), rows.map((sample) => sample.effect)];
-    maps[0].show(rowsGrid(`inputs of ${line.name}`, labels, ins, found.labels, largestColumns(ins, SHOWN_COLUMNS), "input"));
-    const tokens = largestColumns(outs, vocabulary.length > 12 ? 12 : vocabulary.length, [token]);
-    maps[1].show(rowsGrid(`effects of ${line.name}`, labels, outs, vocabulary.map(shown), tokens, "effect on logits"));
+    const [inputs, results] = [rows.map((sample) => sample.input), rows.map((sample) => sample.effect)];
+    const directions = largestColumns(inputs, SHOWN_COLUMNS);
+    const tokens = largestColumns(results, Math.min(12, vocabulary.length), [token]);
+    inputMap.show(rowsGrid(`inputs of ${line.name}`, labels, inputs, found.labels, directions, "input"));
+    effectMap.show(
+      rowsGrid(`effects of ${line.name}`, labels, results, vocabulary.map(shown), tokens, "effect on logits"),
+    );
   };
-  chooser.querySelector("select").addEventListener("change", draw);
-  return el(
+  choice.addEventListener("change", draw);
+  const warning =
+    "Attention mixes positions before a later function: shown is what a position does if attended to alone.";
+  const node = el(
     "div",
     { class: "effect" },
     el("p", { class: "controls" }, chooser),
-    found.warning ? el("p", { class: "note" }, "Attention mixes positions before a later function: the effect shown is that of a position attended to alone.") : null,
-    el("div", { class: "pair" }, inputs, outputs),
-    Object.assign(el("span", { hidden: true }), { draw }),
+    found.warning ? el("p", { class: "note" }, warning) : null,
+    el("div", { class: "pair" }, hosts),
   );
+  return { node, draw };
 }
 
+/** Pairs of query and key with the highest scores of a select and the lowest: { node, draw }. */
 function pairsPanel(effects, select) {
   const { vocabulary } = effects.program;
   const chooser = tokenChooser(vocabulary, "for queries at", "any token");
+  const choice = chooser.querySelector("select");
   const hosts = [el("div"), el("div"), el("div")];
-  const maps = hosts.map((host) => new Heatmap(host, { maxCell: 30 }));
-  const draw = () => {
-    const chosen = chooser.querySelector("select").value;
-    const pairs = effects.pairsOf(select, chosen === "" ? null : Number(chosen)).sort((a, b) => b.score - a.score);
-    const rows = extremes(pairs);
-    if (!rows.length) return;
-    const label = (pair, i) => `${shown(vocabulary[pair.example.ids[i]])} at ${i}`;
-    const sides = [["query", select.query, "q"], ["key", select.key, "k"]];
-    sides.forEach(([title, operand, place], i) => {
-      const values = rows.map((pair) => effects.sideAt(operand, pair.run, pair[place]));
-      const labels = rows.map((pair) => label(pair, pair[place]));
-      maps[i].show(rowsGrid(`${title} of ${select.name}`, labels, values, effects.sideLabels(operand), largestColumns(values, SHOWN_COLUMNS), title));
-    });
-    const scores = rows.map((pair) => [pair.score]);
-    maps[2].show(rowsGrid(`score of ${select.name}`, rows.map(() => ""), scores, ["score"], [0], ""));
+  const [queryMap, keyMap, scoreMap] = hosts.map((host) => new Heatmap(host, { maxCell: 34 }));
+  const side = (map, title, operand, rows, place) => {
+    const values = rows.map((pair) => effects.sideAt(operand, pair.run, pair[place]));
+    const labels = rows.map((pair) => `${shown(vocabulary[pair.example.ids[pair[place]]])} at ${pair[place]}`);
+    const columns = largestColumns(values, SHOWN_COLUMNS);
+    map.show(rowsGrid(`${title} of ${select.name}`, labels, values, effects.sideLabels(operand), columns, title));
   };
-  chooser.querySelector("select").addEventListener("change", draw);
-  return el(
+  const draw = () => {
+    const pairs = effects.pairsOf(select, choice.value === "" ? null : Number(choice.value));
+    const rows = extremes(pairs.sort((a, b) => b.score - a.score));
+    for (const host of hosts) host.hidden = !rows.length;
+    if (!rows.length) return;
+    side(queryMap, "query", select.query, rows, "q");
+    side(keyMap, "key", select.key, rows, "k");
+    const scores = rows.map((pair) => [pair.score]);
+    const blank = rows.map(() => "");
+    scoreMap.show(rowsGrid(`score of ${select.name}`, blank, scores, ["score"], [0], ""));
+  };
+  choice.addEventListener("change", draw);
+  const about = "pairs of query and key, the highest scores and the lowest, each query's mean taken away;";
+  const node = el(
     "div",
     { class: "effect" },
-    el("p", { class: "controls" }, `${select.name}: pairs of query and key, the highest scores and the lowest, `, chooser),
+    el("p", { class: "controls" }, `${about} `, chooser),
     el("div", { class: "triple" }, hosts),
-    Object.assign(el("span", { hidden: true }), { draw }),
   );
+  return { node, draw };
+}
+
+/** Everything that is known of the operations without a name. */
+function showEffects(effects, host) {
+  if (!effects.lines.length) return;
+  host.hidden = false;
+  const add = (title, panel) => {
+    if (!panel) return;
+    host.append(el("h3", {}, el("code", {}, title)), panel.node);
+    panel.draw();
+  };
+  let waiting = true;
+  const show = () => {
+    if (!waiting) return;
+    waiting = false;
+    for (const line of effects.lines) {
+      add(`${line.name}: inputs and their effect on the logits`, logitsPanel(effects, line));
+      for (const other of effects.mixedInto(line)) {
+        const text = `${line.name} also goes into ${other.name}, together with other variables: not traced further.`;
+        host.append(el("p", { class: "note" }, text));
+      }
+    }
+    for (const line of effects.selects) add(line.text, pairsPanel(effects, line));
+  };
+  // Samples take a moment to compute, so they wait until somebody looks, or prints.
+  new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && show()).observe(host);
+  addEventListener("beforeprint", show);
 }

@@ -5,7 +5,11 @@ const data = JSON.parse(byId("data").textContent);
 const COLUMNS = [
   { title: "task", value: (row) => row.task ?? row.folder, text: true },
   { title: "model", value: (row) => row.model ?? "", text: true },
-  ...data.bins.map((bin) => ({ title: `model right, ${bin}`, value: (row) => row.accuracies?.[bin] ?? null, show: percent })),
+  ...data.bins.map((bin) => ({
+    title: `model right, ${bin}`,
+    value: (row) => row.accuracies?.[bin] ?? null,
+    show: percent,
+  })),
   { title: "agreement", value: (row) => row.match ?? null, show: percent },
   { title: "lines", value: (row) => row.lines ?? null, show: (x) => (x === null ? "–" : x.toLocaleString("en")) },
   { title: "named", value: (row) => row.named ?? null, show: (x) => percent(x, 0) },
@@ -70,7 +74,16 @@ function followed(node, folder) {
 function show() {
   showHeader();
   const rows = data.rows.filter(matching).sort(compare);
-  const made = rows.map((row) => followed(el("tr", {}, COLUMNS.map((column, i) => cell(column, row, i))), row.folder));
+  const made = rows.map((row) =>
+    followed(
+      el(
+        "tr",
+        {},
+        COLUMNS.map((column, i) => cell(column, row, i)),
+      ),
+      row.folder,
+    ),
+  );
   document.querySelector("#results tbody").replaceChildren(...made);
   byId("count").textContent = `${rows.length} of ${plural(data.rows.length, "result")}`;
   showChart(rows.filter((row) => row.frontier?.length));
@@ -78,7 +91,9 @@ function show() {
 
 function showChart(rows) {
   const series = rows.map((row) => ({ name: row.task ?? row.folder, points: row.frontier, pick: row.lines }));
-  const chart = rows.length ? frontierChart(series, { width: 900, height: 340 }) : el("p", { class: "note" }, "No frontier to show.");
+  const chart = rows.length
+    ? frontierChart(series, { width: 900, height: 340 })
+    : el("p", { class: "note" }, "No frontier to show.");
   chart.querySelectorAll(".series").forEach((group, i) => {
     followed(group, rows[i].folder);
     group.classList.toggle("bad", rows[i].verdict === "not_decompilable");

@@ -6,6 +6,7 @@ dimensions along the y-axis; selectors have queries as rows, keys as columns, an
 """
 
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,10 @@ def write_figures(folder: Path, file_format: str, tokens: Sequence[str] | None =
 def _saved(figure: "Figure", file_format: str) -> bytes:
     stream = io.BytesIO()
     dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}  # the same input gives the same file
-    figure.savefig(stream, format=file_format, dpi=200, bbox_inches="tight", metadata=dates.get(file_format))
+    with warnings.catch_warnings():
+        # A token may be anything: a letter that the font lacks becomes a box.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(stream, format=file_format, dpi=200, bbox_inches="tight", metadata=dates.get(file_format))
     return stream.getvalue()
 
 
@@ -202,7 +206,7 @@ def _frontier(record: Mapping[str, Any]) -> "dict[str, Figure]":
     match = [point["match_accuracy"] for point in points]
     axes.plot(lines, match, "-", color="#1a5c97", linewidth=1)
     axes.plot(lines, match, "o", color="#1a5c97", markerfacecolor="white", markersize=4)
-    picked = [point for point in points if point["lines"] == record.get("lines")]
+    picked = [point for point in points if point["lines"] == record.get("pruned_lines", record.get("lines"))]
     axes.plot([p["lines"] for p in picked], [p["match_accuracy"] for p in picked], "o", color="#1a5c97", markersize=6)
     axes.set_xscale("log")
     axes.set_xticks(lines, [str(count) for count in lines])

@@ -8,12 +8,22 @@ const PALETTES = {
   light: {
     positive: ["#ffffff", "#d3e5f4", "#92bfe0", "#4a8dc4", "#1a5c97", "#0a325c"],
     negative: ["#ffffff", "#fde3c8", "#f9b878", "#e7852f", "#b5530d", "#6e2c02"],
-    masked: "#e3e6ea", missing: "#c9ced6", text: "#4a5362", faint: "#8a93a1", cursor: "#111827", grid: "#ffffff",
+    masked: "#e3e6ea",
+    missing: "#c9ced6",
+    text: "#4a5362",
+    faint: "#8a93a1",
+    cursor: "#111827",
+    grid: "#ffffff",
   },
   dark: {
-    positive: ["#161b22", "#17375a", "#22619b", "#4596d6", "#93c9f5", "#e6f4ff"],
-    negative: ["#161b22", "#4a2a10", "#8b4a14", "#d27a2a", "#f5b374", "#ffead4"],
-    masked: "#2b313a", missing: "#444c58", text: "#aab4c2", faint: "#76818f", cursor: "#f3f6fa", grid: "#0f1319",
+    positive: ["#161b22", "#17334f", "#1f598d", "#3a8dd2", "#6dbaff", "#a6daff"],
+    negative: ["#161b22", "#46280f", "#84460f", "#cb7320", "#ff9a3f", "#ffbe7e"],
+    masked: "#2b313a",
+    missing: "#444c58",
+    text: "#aab4c2",
+    faint: "#76818f",
+    cursor: "#f3f6fa",
+    grid: "#0f1319",
   },
 };
 const darkMode = matchMedia("(prefers-color-scheme: dark)");
@@ -37,16 +47,24 @@ function blend(stops, share) {
 
 const COLOURS = new Map();
 
-/** 511 colours, from -1 to 1. */
+/** 511 colours, from -1 to 1, as ImageData holds them: red in the lowest byte. */
 function colourTable(colours) {
   if (!COLOURS.has(colours)) {
-    const table = Array.from({ length: 511 }, (_, i) => {
+    const table = Uint32Array.from({ length: 511 }, (_, i) => {
       const share = (i - 255) / 255;
-      return blend(share < 0 ? colours.negative : colours.positive, Math.abs(share));
+      return pixel(blend(share < 0 ? colours.negative : colours.positive, Math.abs(share)));
     });
     COLOURS.set(colours, table);
   }
   return COLOURS.get(colours);
+}
+
+function pixel([red, green, blue]) {
+  return 0xff000000 + blue * 0x10000 + green * 0x100 + red;
+}
+
+function brightness(colour) {
+  return 0.299 * (colour & 255) + 0.587 * ((colour >> 8) & 255) + 0.114 * ((colour >> 16) & 255);
 }
 
 const FONT = '11px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
@@ -93,6 +111,8 @@ class Heatmap {
   /** `square`: cells as wide as high, as many as fit (a tensor); else rows of one height (a variable). */
   constructor(host, { square = false, maxHeight = 420, maxCell = 46 } = {}) {
     Object.assign(this, { host, square, maxHeight, maxCell, grid: null, zoom: 1, cursor: null, dirty: false });
+    // Asked of the browser only when they change: asking on every drawing would make it lay out the page each time.
+    Object.assign(this, { roomWidth: 0, scrolled: [0, 0] });
     this.near = false;
     this.view = el("div", { class: "heat-view" });
     this.sizer = el("div", { class: "heat-sizer" });
@@ -112,7 +132,10 @@ class Heatmap {
     host.classList.add("heat");
     host.append(this.view, el("div", { class: "heat-foot" }, this.low, this.bar, this.high, this.tools));
     this.view.heatmap = this;
-    this.view.addEventListener("scroll", () => this.draw());
+    this.view.addEventListener("scroll", () => {
+      this.scrolled = [this.view.scrollLeft, this.view.scrollTop];
+      this.draw();
+    });
     this.view.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("pointerdown", (event) => this.point(event));
@@ -124,7 +147,8 @@ class Heatmap {
     allHeatmaps.add(this);
   }
 
-  /** `grid`: rows, columns, at(row, column), masked(row, column), labels and titles of both axes, name, cell(row, column). */
+  /** `grid`: name; rows, columns and their values row by row; whether causal (what is right of the diagonal is not
+      seen); labels and titles of both axes; and a text for a cell. */
   show(grid) {
     const same = this.grid && this.grid.rows === grid.rows && this.grid.columns === grid.columns;
     if (!same) this.cursor = null;
@@ -136,22 +160,22 @@ class Heatmap {
   }
 
   range() {
-    const { rows, columns, at, masked } = this.grid;
+    const { rows, columns, values, causal } = this.grid;
     let [low, high] = [0, 0];
     for (let r = 0; r < rows; r++) {
-      for (let c = 0; c < columns; c++) {
-        if (masked && masked(r, c)) continue;
-        const x = at(r, c);
+      const end = r * columns + (causal ? r + 1 : columns);
+      for (let i = r * columns; i < end; i++) {
+        const x = values[i];
         if (x < low && x > -Infinity) low = x;
-        if (x > high && x < Infinity) high = x;
+        else if (x > high && x < Infinity) high = x;
       }
     }
     // Rounding is no sign.
     this.signed = low < -1e-9 * Math.max(1, high);
     this.largest = Math.max(-low, high) || 1;
-    this.numberRoom = 6 + Math.max(textWidth(number(this.largest)), textWidth(number(this.signed ? -this.largest : 0)), 24);
-    this.low.textContent = this.signed ? number(-this.largest) : "0";
-    this.high.textContent = number(this.largest);
+    const ends = [number(this.signed ? -this.largest : 0), number(this.largest)];
+    this.numberRoom = 6 + Math.max(24, ...ends.map(textWidth));
+    [this.low.textContent, this.high.textContent] = ends;
   }
 
   visibility(near) {
@@ -160,7 +184,7 @@ class Heatmap {
   }
 
   resize() {
-    if (!this.grid) return;
+    this.roomWidth = this.view.clientWidth;
     this.layout();
     this.draw();
   }
@@ -169,7 +193,7 @@ class Heatmap {
 
   layout() {
     const { grid } = this;
-    const width = this.view.clientWidth;
+    const width = this.roomWidth;
     if (!width || !grid) return;
     const longest = (labels) => labels.reduce((most, label) => Math.max(most, textWidth(label)), 0);
     const rowRoom = Math.min(longest(grid.rowLabels), width < 500 ? 70 : 110);
@@ -177,7 +201,9 @@ class Heatmap {
     this.left = Math.ceil(rowRoom) + 10 + (grid.rowTitle ? 16 : 0);
     const room = width - this.left - 2;
     const fit = room / grid.columns;
-    if (this.square) {
+    // A small tensor has room for its numbers.
+    const small = !grid.causal && grid.rows <= 20 && fit >= this.numberRoom;
+    if (this.square && !small) {
       const down = (this.maxHeight - 60) / grid.rows;
       this.cellWidth = this.cellHeight = Math.max(0.5, Math.min(fit, down, 26)) * this.zoom;
     } else {
@@ -224,7 +250,7 @@ class Heatmap {
     canvas.style.height = `${this.viewHeight}px`;
     const context = canvas.getContext("2d");
     context.scale(ratio, ratio);
-    const [x0, y0] = [this.view.scrollLeft, this.view.scrollTop];
+    const [x0, y0] = this.scrolled;
     const span = (scrolled, cell, room, count) => [
       Math.max(0, Math.floor(scrolled / cell)),
       Math.min(count, Math.ceil((scrolled + room) / cell)),
@@ -242,10 +268,10 @@ class Heatmap {
     this.drawScale();
   }
 
-  colour(x, colours) {
-    if (Number.isNaN(x)) return channels(colours.missing);
-    const share = Math.min(1, Math.max(-1, x / this.largest));
-    return colourTable(colours)[255 + Math.round(share * 255)];
+  colour(x, table, missing) {
+    if (x !== x) return missing;
+    const share = x / this.largest;
+    return table[share >= 1 ? 510 : share <= -1 ? 0 : 255 + Math.round(share * 255)];
   }
 
   drawCells(context, [r0, r1], [c0, c1], place) {
@@ -253,22 +279,20 @@ class Heatmap {
     const colours = palette();
     const [width, height] = [c1 - c0, r1 - r0];
     if (width < 1 || height < 1) return;
-    const pixels = new ImageData(width, height);
-    const masked = channels(colours.masked);
+    const image = new ImageData(width, height);
+    const pixels = new Uint32Array(image.data.buffer);
+    const table = colourTable(colours);
+    const [masked, missing] = [pixel(channels(colours.masked)), pixel(channels(colours.missing))];
     for (let r = r0, at = 0; r < r1; r++) {
-      for (let c = c0; c < c1; c++, at += 4) {
-        const hidden = grid.masked && grid.masked(r, c);
-        const [red, green, blue] = hidden ? masked : this.colour(grid.at(r, c), colours);
-        pixels.data[at] = red;
-        pixels.data[at + 1] = green;
-        pixels.data[at + 2] = blue;
-        pixels.data[at + 3] = 255;
+      const seen = grid.causal ? r : grid.columns;
+      for (let c = c0; c < c1; c++, at++) {
+        pixels[at] = c > seen ? masked : this.colour(grid.values[r * grid.columns + c], table, missing);
       }
     }
     const small = (Heatmap.small ??= document.createElement("canvas"));
     small.width = width;
     small.height = height;
-    small.getContext("2d").putImageData(pixels, 0, 0);
+    small.getContext("2d").putImageData(image, 0, 0);
     context.imageSmoothingEnabled = cellWidth < 1;
     context.drawImage(small, place.x(c0), place.y(r0), width * cellWidth, height * cellHeight);
     if (cellWidth >= 7 && cellHeight >= 7) this.drawGrid(context, [r0, r1], [c0, c1], place, colours);
@@ -300,17 +324,15 @@ class Heatmap {
 
   drawNumbers(context, [r0, r1], [c0, c1], place) {
     const { grid, cellWidth, cellHeight } = this;
-    const colours = palette();
+    const table = colourTable(palette());
     context.font = FONT;
     context.textAlign = "center";
     context.textBaseline = "middle";
     for (let r = r0; r < r1; r++) {
-      for (let c = c0; c < c1; c++) {
-        if (grid.masked && grid.masked(r, c)) continue;
-        const x = grid.at(r, c);
+      for (let c = c0; c < Math.min(c1, grid.causal ? r + 1 : c1); c++) {
+        const x = grid.values[r * grid.columns + c];
         if (Math.abs(x) < 0.005 && this.largest > 0.005) continue;
-        const [red, green, blue] = this.colour(x, colours);
-        context.fillStyle = 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#10161f" : "#ffffff";
+        context.fillStyle = brightness(this.colour(x, table, 0)) > 150 ? "#10161f" : "#ffffff";
         context.fillText(number(x), place.x(c) + cellWidth / 2, place.y(r) + cellHeight / 2 + 0.5);
       }
     }
@@ -355,7 +377,7 @@ class Heatmap {
       context.textAlign = "left";
       context.fillText(`${grid.columnTitle} →`, left, 7);
     }
-    if (grid.rowTitle) {
+    if (grid.rowTitle && this.viewHeight - top > 30) {
       context.save();
       context.translate(7, Math.min(this.viewHeight, this.height) - 2);
       context.rotate(-Math.PI / 2);
@@ -371,11 +393,13 @@ class Heatmap {
     this.bar.height = 1;
     const context = this.bar.getContext("2d");
     const table = colourTable(colours);
+    const image = new ImageData(96, 1);
+    const pixels = new Uint32Array(image.data.buffer);
     for (let x = 0; x < 96; x++) {
       const share = this.signed ? (x / 95) * 2 - 1 : x / 95;
-      context.fillStyle = `rgb(${table[255 + Math.round(share * 255)].join(",")})`;
-      context.fillRect(x, 0, 1, 1);
+      pixels[x] = table[255 + Math.round(share * 255)];
     }
+    context.putImageData(image, 0, 0);
   }
 
   // --------------------------------------------------------------------------------------- reading a cell
@@ -425,8 +449,8 @@ class Heatmap {
   describe(row, column) {
     const { grid } = this;
     const where = grid.cell ? grid.cell(row, column) : `${grid.rowLabels[row]}, ${grid.columnLabels[column]}`;
-    const hidden = grid.masked && grid.masked(row, column);
-    return `${where}: ${hidden ? "not seen (it comes later)" : preciseNumber(grid.at(row, column))}`;
+    const hidden = grid.causal && column > row;
+    return `${where}: ${hidden ? "not seen (it comes later)" : preciseNumber(grid.values[row * grid.columns + column])}`;
   }
 }
 

@@ -18,7 +18,8 @@ async function unpackTensors(packed) {
       const from = start + plane * count;
       for (let i = 0; i < count; i++) plain[i * width + plane] = bytes[from + i];
     }
-    const data = width === 4 ? new Float32Array(plain.buffer) : new Float64Array(plain.buffer);
+    // All of one type, so that the loops over them are compiled for that type alone.
+    const data = width === 4 ? Float64Array.from(new Float32Array(plain.buffer)) : new Float64Array(plain.buffer);
     const [rows, columns] = shape.length === 2 ? shape : [1, shape[0]];
     tensors.set(name, { rows, columns, data });
   }
@@ -45,22 +46,47 @@ function denseRow(value, position) {
 /** Adds value × matrix to `out` [length × matrix.columns]. */
 function addProduct(out, value, matrix, length) {
   const { columns, data } = matrix;
+  if (value.data) {
+    // Two positions at a time; the last one of an odd number is its own partner, with a weight of 0.
+    for (let i = 0; i < length; i += 2) addTwoRows(out, i, Math.min(i + 1, length - 1), value, matrix);
+    return out;
+  }
   for (let i = 0; i < length; i++) {
-    const target = i * columns;
-    if (!value.data) {
-      const source = value.index[i] * columns;
-      const weight = value.weight ? value.weight[i] : 1;
-      for (let c = 0; c < columns; c++) out[target + c] += weight * data[source + c];
-      continue;
-    }
-    for (let r = 0; r < value.size; r++) {
-      const factor = value.data[i * value.size + r];
-      if (factor === 0) continue;
-      const source = r * columns;
-      for (let c = 0; c < columns; c++) out[target + c] += factor * data[source + c];
-    }
+    const [source, target] = [value.index[i] * columns, i * columns];
+    const weight = value.weight ? value.weight[i] : 1;
+    for (let c = 0; c < columns; c++) out[target + c] += weight * data[source + c];
   }
   return out;
+}
+
+/** Two vectors times a matrix. Rows that meet only zeros are left out, and four of the others are read at a time: a
+    number that has been fetched is used twice, and a sum is stored once for four products. */
+function addTwoRows(out, first, second, { size, data: vector }, { columns, data }) {
+  const [from, other, target, aside] = [first * size, second * size, first * columns, second * columns];
+  const partner = first === second ? 0 : 1;
+  const rows = [];
+  for (let r = 0; r < size; r++) if (vector[from + r] !== 0 || vector[other + r] !== 0) rows.push(r);
+  for (let next = 0; next < rows.length; next += 4) {
+    // Where fewer than four are left, the last one stands in for the rest, with a weight of 0.
+    const [r0, r1, r2, r3] = [0, 1, 2, 3].map((i) => rows[Math.min(next + i, rows.length - 1)]);
+    const [w1, w2, w3] = [1, 2, 3].map((i) => (next + i < rows.length ? 1 : 0));
+    const [p0, p1, p2, p3] = [
+      vector[from + r0],
+      w1 * vector[from + r1],
+      w2 * vector[from + r2],
+      w3 * vector[from + r3],
+    ];
+    const [q0, q1, q2, q3] = [r0, r1, r2, r3].map((r, i) => partner * [1, w1, w2, w3][i] * vector[other + r]);
+    const [k0, k1, k2, k3] = [r0 * columns, r1 * columns, r2 * columns, r3 * columns];
+    for (let c = 0; c < columns; c++) {
+      const a0 = data[k0 + c];
+      const a1 = data[k1 + c];
+      const a2 = data[k2 + c];
+      const a3 = data[k3 + c];
+      out[target + c] += p0 * a0 + p1 * a1 + p2 * a2 + p3 * a3;
+      out[aside + c] += q0 * a0 + q1 * a1 + q2 * a2 + q3 * a3;
+    }
+  }
 }
 
 function product(value, matrix, length) {
@@ -129,13 +155,11 @@ const FUNCTIONS = {
         return pairs;
       }),
     ),
-  difference_mod: ([x, y], period) => {
-    const shares = new Float64Array(period);
-    for (let i = 0; i < x.length; i++) {
-      if (x[i] === 0) continue;
-      for (let j = 0; j < y.length; j++) shares[(((i - j) % period) + period) % period] += x[i] * y[j];
-    }
-    return shares;
+  difference_mod: ([x, y], m) => {
+    const [first, second] = [x, y].map((values) =>
+      values.reduce((shares, v, i) => ((shares[i % m] += v), shares), new Float64Array(m)),
+    );
+    return first.map((_, r) => second.reduce((total, share, s) => total + first[(r + s) % m] * share, 0));
   },
 };
 
@@ -201,7 +225,10 @@ class Run {
       case "aggregate":
         return { size: this.values.get(line.value[0]).size, data: this.aggregate(line) };
       case "element_wise_op":
-        return this.apply(line.function, line.inputs.map((operand) => this.read(operand)));
+        return this.apply(
+          line.function,
+          line.inputs.map((operand) => this.read(operand)),
+        );
       case "norm":
         return { divisor: this.rootMeanSquare(this.combine(line.op, line.inputs), line.eps) };
       case "project": {
@@ -328,7 +355,10 @@ class Run {
     if (func.network) return this.mlp(func, values);
     if (!FUNCTIONS[func.primitive]) return null;
     const rows = Array.from({ length: this.length }, (_, i) =>
-      FUNCTIONS[func.primitive](values.map((value) => denseRow(value, i)), ...func.arguments),
+      FUNCTIONS[func.primitive](
+        values.map((value) => denseRow(value, i)),
+        ...func.arguments,
+      ),
     );
     const size = rows[0].length;
     const data = new Float64Array(this.length * size);
@@ -381,15 +411,16 @@ function answerOf(logits, position, size, output) {
   return [row.reduce((best, x, token) => (x > row[best] ? token : best), 0)];
 }
 
-/** Probabilities from a row of logits. */
+/** Probabilities from logits, row by row. */
 function probabilities(logits, size, output) {
   if (output === "sigmoid") return logits.map((x) => 1 / (1 + Math.exp(-x)));
   const out = new Float64Array(logits.length);
   for (let start = 0; start < logits.length; start += size) {
-    const row = logits.subarray(start, start + size);
-    const largest = row.reduce((a, b) => Math.max(a, b), -Infinity);
-    const powers = row.map((x) => Math.exp(x - largest));
-    out.set(powers.map((x) => x / sum(powers)), start);
+    let largest = -Infinity;
+    for (let i = start; i < start + size; i++) if (logits[i] > largest) largest = logits[i];
+    let total = 0;
+    for (let i = start; i < start + size; i++) total += out[i] = Math.exp(logits[i] - largest);
+    for (let i = start; i < start + size; i++) out[i] /= total;
   }
   return out;
 }

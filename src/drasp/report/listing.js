@@ -35,7 +35,12 @@ class Listing {
       const row = el(
         "li",
         { class: "line", tabindex: "0", role: "button", "data-name": line.name },
-        el("code", {}, coloured(line, variables), line.comment ? el("span", { class: "c-comment" }, `  # ${line.comment}`) : null),
+        el(
+          "code",
+          {},
+          coloured(line, variables),
+          line.comment ? el("span", { class: "c-comment" }, `  # ${line.comment}`) : null,
+        ),
       );
       row.addEventListener("click", () => onPick(i));
       row.addEventListener("keydown", (event) => {

@@ -29,10 +29,21 @@ MAX_LINES = 400
 _ROUNDINGS = (0, 8, 12, 16)
 
 _STYLES = ("base.css", "report.css")
-_SCRIPTS = ("interpreter.js", "dom.js", "heatmap.js", "chart.js", "listing.js", "effects.js", "report.js")
+_SCRIPTS = (
+    "interpreter.js",
+    "dom.js",
+    "heatmap.js",
+    "chart.js",
+    "listing.js",
+    "cards.js",
+    "tensors.js",
+    "effects.js",
+    "head.js",
+    "report.js",
+)
 
 
-def report_page(program: Program, record: Mapping[str, Any], examples: Examples, max_bytes: int = MAX_BYTES) -> bytes:
+def report_page(program: Program, record: Mapping[str, Any], examples: Examples) -> bytes:
     """The page, as small as it must be; what rounding its tensors changes is measured and said."""
     arrays = tensor_arrays(program)
     name = str(record.get("task") or record.get("model") or "program")
@@ -52,7 +63,7 @@ def report_page(program: Program, record: Mapping[str, Any], examples: Examples,
         difference = _difference(program, smaller, examples) if bits else 0.0
         data |= {"tensors": packed(smaller), "rounding": {"bits": bits, "difference": difference}}
         made = page("report.html", f"{name} – drasp", _STYLES, _SCRIPTS, data)
-        if len(made) <= max_bytes:
+        if len(made) <= MAX_BYTES:
             break
     return made
 
@@ -76,6 +87,7 @@ def write_report(folder: Path, model: str | None = None, task_name: str | None =
     program = load_program(folder)
     record = read_record(folder)
     transformer, task = _model_and_task(record, model, task_name)
+    record |= {"model": model or record.get("model"), "task": task.name if task else record.get("task")}
     file = (folder if folder.is_dir() else folder.parent) / REPORT
     write_file(file, report_page(program, record, draw_examples(program, task, transformer)))
     return file
