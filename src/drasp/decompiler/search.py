@@ -25,7 +25,7 @@ from drasp.wiring import write_program
 _BRIEF_STEPS = 5
 _LONGER_STEPS = 12
 _FEW_ANSWERS_INPUTS, _MANY_ANSWERS_INPUTS = 4000, 1200
-_WITHIN_REACH = 0.5
+_WITHIN_REACH = 0.4
 _MOST_LINES = 400  # a graph whose program is longer is pruned further before it is written
 _MOST_EDGES = 40
 
@@ -111,7 +111,8 @@ class Search:
         """The graph's program with its projects fitted to the model's answers, if it agrees well enough."""
         program = write_program(self.transformer, graph.wiring(), self.task.vocabulary, self.task.output)
         # A look at fewer inputs spares the fit where it is out of reach.
-        rough = refitted(simplify(program), self.tune if self.fit.answers_each > 20 else self.fit)
+        few = self.fit.part(10) if self.fit.answers_each > 20 else self.fit
+        rough = refitted(simplify(program), few, rounds=1)
         if self.check.match_if(answering(rough), _WITHIN_REACH) == 0:
             return None
         program = refitted(rough, self.regression)

@@ -84,12 +84,12 @@ class Head:
         return 1 - len(self.inputs[wrong].unique()) / self.n_inputs
 
     @torch.no_grad()
-    def fitted(self, start: Rows, free: Bool[Tensor, " rows"]) -> Rows:
+    def fitted(self, start: Rows, free: Bool[Tensor, " rows"], rounds: int = _ROUNDS) -> Rows:
         """The rows marked free fitted to the answers; a fit is repeated with the answers it missed."""
         generator = torch.Generator().manual_seed(0)
         chosen = torch.randperm(len(self.features), generator=generator)[:_SAMPLE]
         best, ops = start, start
-        for _ in range(_ROUNDS):
+        for _ in range(rounds):
             with torch.enable_grad():
                 ops = self._fit(chosen, ops, free)
             if self.agreement(ops) > self.agreement(best):
@@ -131,7 +131,7 @@ def projects_of(program: Program) -> tuple[Project, ...]:
     return tuple(s for s in program.statements if isinstance(s, Project) and s.name in used)
 
 
-def refitted(program: Program, oracle: Oracle) -> Program:
+def refitted(program: Program, oracle: Oracle, rounds: int = _ROUNDS) -> Program:
     """The program with all its stored project tensors fitted to the model's answers."""
     every = max(1, round(oracle.answers_each * len(oracle) / _ANSWERS))
     head = Head.of(program, oracle.part(every))
@@ -139,7 +139,7 @@ def refitted(program: Program, oracle: Oracle) -> Program:
     for project in head.projects:
         free[head.slices()[project.name]] = isinstance(project.op, TensorName)
     ops = head.stacked(dense_ops(program))
-    return with_ops(program, head, head.fitted(ops, free)) if free.any() else program
+    return with_ops(program, head, head.fitted(ops, free, rounds)) if free.any() else program
 
 
 def with_ops(program: Program, head: Head, ops: Rows) -> Program:
