@@ -340,6 +340,15 @@ def test_operations_without_a_name_are_shown_by_their_effects(browser, tmp_path)
     page.close()
 
 
+def test_the_program_stays_in_view_beside_the_variables_and_covers_nothing_below(copying):
+    page = copying.page
+    sides = "(name) => (({ top, bottom }) => [top, bottom])(document.querySelector(name).getBoundingClientRect())"
+    page.evaluate("document.querySelector('#line-4').scrollIntoView()")
+    assert 0 <= page.evaluate(sides, ".program-side")[0] < 100
+    page.evaluate("document.querySelector('#search').scrollIntoView()")
+    assert page.evaluate(sides, ".program-side")[1] <= page.evaluate(sides, "#search")[0]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_screen_does_not_scroll_sideways(browser, tmp_path, scheme):
     file = written(tmp_path, case("unique copy"), RECORD)
