@@ -439,6 +439,18 @@ def test_the_page_knows_every_function_of_the_library(interpreter_page):
     assert set(function_primitives()) <= set(interpreter_page.evaluate("Object.keys(FUNCTIONS)"))
 
 
+def test_the_page_counts_remainders_as_python_does(interpreter_page):
+    program = parse(
+        """vocab = [x, y]\nspecial = []\npositions = 30
+        a1 = aggregate(s=[], v=pos)
+        h1 = element_wise_op(pos, a1, func=difference_mod(3))
+        logits1 = project(inp=h1, op=R)
+        prediction = softmax(logits1)""",
+        {"R": torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 5.0]])},
+    )
+    check_equal(interpreter_page, program, random_inputs(program, 20, seed=4, longest=12))
+
+
 def test_an_interpreter_that_differs_would_be_noticed(interpreter_page):
     program = case("layer norm")
     wrong = replace(program, tensors={**program.tensors, "R": program.tensors["R"] + 1e-3})
