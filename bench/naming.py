@@ -264,9 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=2)
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    print(
-        "| hidden | runs | found again | same answers otherwise | missed | false alarms | false alarms, random numbers |"
-    )
+    print("| hidden | runs | found again | other name, same answers | missed | false alarms | random numbers |")
     print("|---|---|---|---|---|---|---|")
     totals = np.zeros(6, dtype=int)
     for case in _cases():

@@ -28,8 +28,10 @@ class Judge:
 
     def raised(self, program: Program) -> "Judge":
         """Asks for more where a program has become truer than the first: what was gained is not given away again."""
-        match = self.check.match(answering(program)).value
-        return replace(self, floor=max(self.floor, match - TOLERANCE))
+        return replace(self, floor=max(self.floor, self.match(program) - TOLERANCE))
+
+    def match(self, program: Program) -> float:
+        return self.check.match(answering(program)).value
 
     def passes(self, program: Program) -> bool:
         return self.check.match_if(answering(program), self.floor) >= self.floor
