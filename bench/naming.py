@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drasp.decompiler.lines import answering
-from drasp.decompiler.oracle import Oracle
+from drasp.decompiler.oracle import Oracle, answering
 from drasp.language import Interpreter, Program, parse
 from drasp.language.syntax import (
     ElementWise,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from drasp.decompiler.lines import answering
-from drasp.decompiler.oracle import Oracle
+from drasp.decompiler.oracle import Oracle, answering
 from drasp.language import Interpreter, Program, parse, tensor_primitive
 from drasp.language.bases import Positions, Tokens
 from drasp.language.syntax import PrimitiveTensor, Select, TensorName

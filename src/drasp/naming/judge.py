@@ -43,11 +43,14 @@ class Judge:
         fitted = refitted(program, self.fit)
         if self.passes(fitted):
             return fitted
-        names = _stored_selects(program)
-        if not names or self.closeness(fitted) < self.floor - _NEAR:
+        if not _stored_selects(program) or self.closeness(fitted) < self.floor - _NEAR:
             return None
-        settled = refitted(fit_tensors(fitted, names, self.fit.part(4), _STEPS), self.fit)
+        settled = self.settled(fitted)
         return settled if self.passes(settled) else None
+
+    def settled(self, program: Program) -> Program:
+        """With what has no name fitted to the model: selects first, then projects."""
+        return refitted(fit_tensors(program, _stored_selects(program), self.fit.part(4), _STEPS), self.fit)
 
     def closeness(self, program: Program) -> float:
         """Agreement on a small part of the pool, for ranking; ties go to the smaller loss."""
