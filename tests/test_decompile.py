@@ -133,7 +133,7 @@ def test_decompile_command(tmp_path):
     assert printed.err == ""
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     pass
 
 
@@ -144,7 +144,7 @@ def stop_after(passes: int):
     def report(record):
         heard.append(record.name)
         if len(heard) > passes:
-            raise Stopped
+            raise StoppedError
 
     return report
 
@@ -155,7 +155,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_ends_alike(tmp_path, pa
     transformer = load_model(resolve_model("aastar"))
     checkpoint = tmp_path / "aastar.decompiling"
     whole = decompile(transformer, task, quick=True)
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         decompile(transformer, task, quick=True, checkpoint=checkpoint, report=stop_after(passes))
     heard = []
     again = decompile(transformer, task, quick=True, checkpoint=checkpoint, resume=True, report=heard.append)

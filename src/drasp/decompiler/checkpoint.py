@@ -56,7 +56,7 @@ def store(file: Path, progress: Progress, settings: Mapping[str, Any]) -> None:
     def program(name: str, content: Program | None) -> str | None:
         if content is None:
             return None
-        tensors.update({f"{name}/{key}": tensor.contiguous() for key, tensor in content.tensors.items()})
+        tensors.update({f"{name}/{key}": tensor.clone() for key, tensor in content.tensors.items()})
         return to_text(content)
 
     states: list[dict[str, Any]] = []

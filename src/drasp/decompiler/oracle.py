@@ -118,5 +118,6 @@ class Oracle:
         return total / len(self)
 
     def part(self, every: int) -> "Oracle":
-        """Every so-many-th batch: all lengths, but fewer inputs."""
+        """Every so-many-th batch: all lengths, but fewer inputs; at least one batch."""
+        every = min(every, len(self.batches))
         return Oracle(self.output, self.batches[every // 2 :: every])

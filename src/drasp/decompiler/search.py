@@ -128,7 +128,8 @@ class Search:
             return fit_tensors(program, constants_of(program), pool, steps)
 
         def settle_longer(program: Program) -> Program:
-            return refitted(settle(program, self.tune, _LONGER_STEPS), self.regression)
+            pool = self.fit.part(4) if self.fit.answers_each > 20 else self.regression
+            return refitted(settle(program, self.tune, _LONGER_STEPS), pool, rounds=1)
 
         return Judge(
             loss=lambda program: self.probe.mean_loss(answering(program)),
@@ -191,6 +192,6 @@ class Search:
 
     def polished(self, found: Found) -> Found:
         """With its constants settled, where that helps: a program may have been accepted without."""
-        settled = self.program_judge().settle_longer(found.program)
+        settled = refitted(self.program_judge().settle_longer(found.program), self.regression)
         match = self.check.match(answering(settled)).value
         return Found(match, settled, found.lines) if match > found.match else found
