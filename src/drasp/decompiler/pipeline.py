@@ -65,6 +65,7 @@ def decompile(
         state = search.once(partial(shorten, search, _always(TARGETS[0])), state)
     if search.effort.thorough:
         target = search.worth_it(_written(state), WORTH_OF_A_LINE, LOWEST)
+        state = search.once(partial(_cut_edges_for_lines, search, target), state)
         for shorten in (_cut_variables, _make_mlps_linear, _cut_lines):
             state = search.once(partial(shorten, search, target), state)
     return _result(search, state.graph, min_match, max_lines)
@@ -110,6 +111,19 @@ def _less_graph(search: Search, name: str, moves: Sequence[Move[Graph]], target:
 
 # Agreement that a program must have.
 Target = Callable[[Program], float]
+
+
+def _cut_edges_for_lines(search: Search, target: Target, state: State) -> State:
+    """Edges that cost some agreement but save lines: all selects of a query at once, or a norm with them."""
+
+    def graph_target(graph: Graph) -> float:
+        program = search.write(graph)
+        return 2.0 if program is None else target(program)  # what cannot be written cannot be accepted
+
+    judge, accepted = search.graph_judge(), search.accept_graph("cut edges for lines")
+    moves = _edge_moves(search)
+    graph = eliminate(state.graph, lambda _: moves, judge, graph_target, accepted, search.effort.patience)
+    return state if graph is state.graph else State(graph, search.write(graph))
 
 
 def _cut_variables(search: Search, target: Target, state: State) -> State:
