@@ -65,7 +65,7 @@ def decompile(
         state = search.once(partial(shorten, search, _always(TARGETS[0])), state)
     if search.effort.thorough:
         target = search.worth_it(_written(state), WORTH_OF_A_LINE, LOWEST)
-        state = search.once(partial(_cut_edges_for_lines, search, target), state)
+        state = search.once(partial(_cut_attention_for_lines, search, target), state)
         for shorten in (_cut_variables, _make_mlps_linear, _cut_lines):
             state = search.once(partial(shorten, search, target), state)
     return _result(search, state.graph, min_match, max_lines)
@@ -113,15 +113,15 @@ def _less_graph(search: Search, name: str, moves: Sequence[Move[Graph]], target:
 Target = Callable[[Program], float]
 
 
-def _cut_edges_for_lines(search: Search, target: Target, state: State) -> State:
-    """Edges that cost some agreement but save lines: all selects of a query at once, or a norm with them."""
+def _cut_attention_for_lines(search: Search, target: Target, state: State) -> State:
+    """Heads need not see all that they see: where agreement suffers, but lines are saved, many selects at once."""
 
     def graph_target(graph: Graph) -> float:
         program = search.write(graph)
         return 2.0 if program is None else target(program)  # what cannot be written cannot be accepted
 
-    judge, accepted = search.graph_judge(), search.accept_graph("cut edges for lines")
-    moves = _edge_moves(search)
+    judge, accepted = search.graph_judge(), search.accept_graph("cut attention for lines")
+    moves = _attention_moves(search)
     graph = eliminate(state.graph, lambda _: moves, judge, graph_target, accepted, search.effort.patience)
     return state if graph is state.graph else State(graph, search.write(graph))
 
@@ -189,6 +189,17 @@ def _bypassing(search: Search, mlp: Sender) -> Move[Graph]:
 
 def _edge_moves(search: Search) -> list[Move[Graph]]:
     return [_cutting(search, f"{s} to {r}", [(s, r)]) for s, r in search.components.anatomy.edges]
+
+
+def _attention_moves(search: Search) -> list[Move[Graph]]:
+    """A sender that a head neither asks by nor looks for."""
+    anatomy = search.components.anatomy
+    return [
+        _cutting(search, f"{sender} in {head}", [(sender, Receiver(head.layer, kind, head.head)) for kind in "qk"])
+        for head in anatomy.senders
+        if head.kind == "head"
+        for sender in anatomy.senders_to(Receiver(head.layer, "q", head.head))
+    ]
 
 
 def _norm_moves(search: Search) -> list[Move[Graph]]:
