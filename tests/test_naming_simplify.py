@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from drasp.language import Interpreter, Program, check, parse
+from drasp.language import Interpreter, Program, check, parse, program_files
 from drasp.language.printer import to_text
 from drasp.naming.simplify import canonical, simplify
 from random_programs import random_program
@@ -131,3 +131,14 @@ def test_simplifying_twice_changes_nothing() -> None:
     for seed in range(40):
         once = simplify(random_program(random.Random(seed)))
         assert to_text(simplify(once)) == to_text(once)
+
+
+def test_lines_may_share_a_tensor() -> None:
+    text = (
+        "s1 = select(q=token, k=token, op=A)\na1 = aggregate(s=s1, v=token)\nlogits1 = project(inp=a1, op=A)\n"
+        "prediction = softmax(logits1)"
+    )
+    before = program(text, A=rand(3, 3))
+    after = simplify(before)
+    torch.testing.assert_close(logits(after), logits(before), rtol=0, atol=1e-10)
+    assert program_files(after)["program.safetensors"]

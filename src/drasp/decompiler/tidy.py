@@ -177,7 +177,8 @@ def renumbered(program: Program) -> Program:
     """Variables and tensors numbered in the order in which they come."""
     numbering = _Numbering()
     statements = tuple(numbering.renamed(statement) for statement in program.statements)
-    tensors = {after: program.tensors[before] for before, after in numbering.tensors.items()}
+    # Two lines may name one tensor; then each gets its own, which files need as well.
+    tensors = {after: program.tensors[before].clone() for after, before in numbering.tensors.items()}
     return replace(program, statements=statements, tensors=tensors)
 
 
@@ -192,7 +193,7 @@ class _Numbering:
     def renamed(self, statement: Statement) -> Statement:
         new = self._renamed(statement)
         self.names[statement.name] = new.name
-        self.tensors |= dict(zip(tensor_names(statement), tensor_names(new), strict=True))
+        self.tensors |= dict(zip(tensor_names(new), tensor_names(statement), strict=True))
         return new
 
     def _renamed(self, statement: Statement) -> Statement:

@@ -41,7 +41,7 @@ _ONE_HOT = ("token", "pos")
 
 def simplify(program: Program) -> Program:
     """The same logits from fewer lines, in canonical order and with canonical names."""
-    program = without_unused(program)
+    program = renumbered(without_unused(program))  # after which no two lines share a tensor
     while (simpler := _step(program)) is not None:
         program = simpler
     return canonical(_with_centred_selects(program))
