@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from drasp.decompiler.components import Components, Graph, Sender
 from drasp.decompiler.descent import minimise
 from drasp.decompiler.elimination import Judge, Move, eliminate
-from drasp.decompiler.lines import answering, constants_of, line_moves, linear_moves, operand_means
-from drasp.decompiler.oracle import Oracle
+from drasp.decompiler.lines import constants_of, line_moves, linear_moves, operand_means
+from drasp.decompiler.oracle import Oracle, answering
 from drasp.decompiler.pipeline import norm_lines
 from drasp.decompiler.tidy import fold_constants, renumbered, without_unused
 from drasp.language import Program, check, parse

@@ -37,6 +37,7 @@ def decompile(
     seed: Annotated[int, typer.Option(min=0, help="Of the inputs that are drawn.")] = 0,
     min_match: Annotated[float, typer.Option(min=0, max=1, help="Share of inputs that must be answered alike.")] = 0.9,
     max_lines: Annotated[int, typer.Option(min=1, help="A program may have so many lines.")] = 40,
+    method: Annotated[str, typer.Option(help="fast, or ugs: the paper's own pruning, which takes hours.")] = "fast",
     pick: Annotated[
         int | None,
         typer.Option(
@@ -57,6 +58,7 @@ def decompile(
     drasp decompile my-gpt2 --out result --pick 7
     """
     from drasp.cli import show
+    from drasp.decompiler.pipeline import check_method
     from drasp.decompiler.pipeline import decompile as run
     from drasp.decompiler.result import repick
     from drasp.output_folder import MARK, check_output_folder
@@ -71,13 +73,14 @@ def decompile(
         else:
             show.print_program(Console(highlight=False), program)
         return
+    check_method(method)
     check_output_folder(out)
     transformer, its_task = _model_and_task(model, task)
     progress = Console(stderr=True, quiet=quiet or as_json)
     _warn_if_untrained(progress, transformer, its_task)
 
     with show.pass_progress(progress) as report:
-        result = run(transformer, its_task, seed, min_match, max_lines, report)
+        result = run(transformer, its_task, seed, min_match, max_lines, report, method)
     result.save(out, model, draw_examples(result.program, its_task, transformer))
     if as_json:
         typer.echo(json.dumps(result.record(model), indent=2))

@@ -14,6 +14,8 @@ from drasp.decompiler.lines import Means, line_moves, linear_moves, operand_mean
 from drasp.decompiler.oracle import Batch, Oracle, answering
 from drasp.decompiler.result import Decompiled, PassRecord, Point
 from drasp.decompiler.search import Found, Search
+from drasp.decompiler.ugs import PAPER_SETTINGS, UgsSettings, prune_by_gates
+from drasp.errors import DraspError
 from drasp.language.syntax import Program
 from drasp.measure import agreeing, predictions, share
 from drasp.naming.judge import TOLERANCE
@@ -24,6 +26,7 @@ from drasp.transformer import Transformer
 from drasp.vocabulary import Output
 from drasp.wiring import Receiver
 
+METHODS = ("fast", "ugs")
 # The agreement that the search keeps to. Graphs are held to less only while their programs are too long to be written.
 TARGETS = (0.95, 0.9, 0.8, 0.6, 0.3, 0.0)
 # In the end a line may go for a hundredth of the inputs, down to this.
@@ -43,16 +46,32 @@ def decompile(
     min_match: float = 0.9,
     max_lines: int = 40,
     report: Callable[[PassRecord], None] = _silent,
+    method: str = "fast",
+    ugs: UgsSettings = PAPER_SETTINGS,
 ) -> Decompiled:
-    """The shortest program found that answers like the model on `min_match` of the inputs."""
+    """The shortest program found that answers like the model on `min_match` of the inputs.
+
+    `method` is "fast", backward elimination, or "ugs", the paper's own pruning, which takes `ugs` and far more time.
+    """
+    check_method(method)
     search = Search(transformer, task, np.random.default_rng(seed), report)
+    graph = prune_by_gates(search, ugs) if method == "ugs" else _prune_by_elimination(search)
+    return _result(search, graph, seed, min_match, max_lines, method)
+
+
+def check_method(method: str) -> None:
+    if method not in METHODS:
+        raise DraspError(f"--method {method}: no such method; there are {', '.join(METHODS)}")
+
+
+def _prune_by_elimination(search: Search) -> Graph:
     graph, program = sketch(search)
     if program is None:
         graph, program = _eliminate_from_graph(search)
     if program is not None:
         program = _eliminate_lines(search, program, _always(TARGETS[0]))
         _eliminate_lines(search, program, search.worth_it(program, WORTH_OF_A_LINE, LOWEST))
-    return _result(search, graph, seed, min_match, max_lines)
+    return graph
 
 
 def sketch(search: Search) -> tuple[Graph, Program | None]:
@@ -173,7 +192,9 @@ def norm_lines(graph: Graph) -> list[Receiver]:
 # --------------------------------------------------------------------------------------- result
 
 
-def _result(search: Search, graph: Graph, seed: int, min_match: float, max_lines: int) -> Decompiled:
+def _result(
+    search: Search, graph: Graph, seed: int, min_match: float, max_lines: int, method: str = "fast"
+) -> Decompiled:
     """Agreement on fresh inputs for the best program of each length, as far as longer ones agree more."""
     fresh = Oracle.draw(search.transformer, search.task, FRESH_INPUTS, search.rng, batch_size=100)
     best: dict[int, Found] = {}
@@ -183,7 +204,7 @@ def _result(search: Search, graph: Graph, seed: int, min_match: float, max_lines
     points: list[Point] = []
     reached = 0.0
     for _, found in sorted(best.items()):
-        if found.match > reached:
+        if found.match > reached or not points:
             polished = search.polished(found)
             reached = polished.match
             points.append(Point(polished.neat(), fresh.match(answering(polished.program))))
@@ -208,6 +229,7 @@ def _result(search: Search, graph: Graph, seed: int, min_match: float, max_lines
         naming_seconds=naming_seconds,
         min_match=min_match,
         max_lines=max_lines,
+        method=method,
     )
 
 

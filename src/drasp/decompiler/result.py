@@ -57,6 +57,7 @@ class Decompiled:
     naming_seconds: float
     min_match: float
     max_lines: int
+    method: str = "fast"
 
     @property
     def program(self) -> Program:
@@ -105,7 +106,7 @@ class Decompiled:
             "model": model,
             "task": self.task,
             "seed": self.seed,
-            "method": "fast",
+            "method": self.method,
             "verdict": self.verdict,
             "reasons": self.reasons,
             **_pick_record(self.program, self.final.match.value, self.final.match.interval),
