@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drasp.decompiler.lines import answering
-from drasp.decompiler.oracle import Oracle
+from drasp.decompiler.oracle import Oracle, answering
 from drasp.language import Interpreter, Program, parse
 from drasp.language.syntax import (
     ElementWise,
@@ -264,8 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=2)
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    columns = ("hidden", "runs", "found again", "same answers otherwise", "missed", "false alarms")
-    print("| " + " | ".join((*columns, "false alarms, random numbers")) + " |")
+    print("| hidden | runs | found again | other name, same answers | missed | false alarms | random numbers |")
     print("|---|---|---|---|---|---|---|")
     totals = np.zeros(6, dtype=int)
     for case in _cases():

@@ -70,9 +70,7 @@ def test_a_published_model_whose_layer_norm_is_not_linear():
     task = load_task("D3")
     found = decompile(load_model(FOLDER / "D3-1l1h16d4lr00drop"), task)
     assert found.pick.match.value >= 0.95
-    assert found.pick.lines <= 15
-    assert found.norms_kept == ("out",)
-    assert found.final.lines <= 4, "names need no norm, and no MLP"
+    assert found.pick.lines <= 4, "no norm is needed, and no MLP"
     assert found.final.match.value >= found.pick.match.value - 0.02
 
 
@@ -89,9 +87,10 @@ def test_the_pick_is_the_shortest_that_agrees_well_enough(result):
 
 
 def test_why_a_model_was_not_decompiled_is_said(result):
-    strict = replace(result, min_match=1.1, norms_kept=("out", "q0.1"))
+    strict = replace(result, min_match=1.1, norms_kept=("out", "q0.1"), dense=("mlp0 (3 of 3)",))
     assert strict.verdict == "not_decompilable"
-    best, norms = strict.reasons
+    best, norms, dense = strict.reasons
+    assert dense == "receivers that stay dense (edges kept): mlp0 (3 of 3)"
     assert best.startswith("the best program of at most 40 lines agrees on")
     assert norms == "layer norms that could not be made constant: out, q0.1"
     assert result.reasons == []
@@ -128,10 +127,55 @@ def test_decompile_command(tmp_path):
         "1. logits1 = project(inp=token, op=(a->a b; b->b c; c->c d; d->d e; e->e EOS; BOS->a))"
     )
     assert "decompiled: 2 lines" in finished.out
-    assert "cut components" in finished.err
+    assert "try a sketch" in finished.err
     printed = drasp("decompile", "abcde", "--out", tmp_path / "out", "--json")
     assert json.loads(printed.out)["lines"] == 2
     assert printed.err == ""
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stop_after(passes: int):
+    """A report that stops the run after so many lines of progress."""
+    heard: list[str] = []
+
+    def report(record):
+        heard.append(record.name)
+        if len(heard) > passes:
+            raise StoppedError
+
+    return report
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_an_interrupted_run_goes_on_where_it_stopped_and_ends_alike(tmp_path, passes):
+    task = load_task("aastar")
+    transformer = load_model(resolve_model("aastar"))
+    checkpoint = tmp_path / "aastar.decompiling"
+    whole = decompile(transformer, task, quick=True)
+    with pytest.raises(StoppedError):
+        decompile(transformer, task, quick=True, checkpoint=checkpoint, report=stop_after(passes))
+    heard = []
+    again = decompile(transformer, task, quick=True, checkpoint=checkpoint, resume=True, report=heard.append)
+    assert again.program == whole.program
+    assert all(torch.equal(again.program.tensors[k], v) for k, v in whole.program.tensors.items())
+    assert [(p.name, p.left, p.match) for p in again.passes] == [(p.name, p.left, p.match) for p in whole.passes]
+    assert len(heard) < len(whole.passes), "what was finished was not done again"
+
+
+def test_a_resume_file_that_does_not_fit_ends_in_one_line(tmp_path, majority):
+    out = tmp_path / "out"
+    assert "no interrupted run to resume" in fails("decompile", "abcde", "--out", out, "--resume")
+    file = tmp_path / "out.decompiling"
+    file.write_bytes(b"damaged")
+    assert "go on with --resume, or remove" in fails("decompile", "abcde", "--out", out)
+    assert "not the state of a decompilation" in fails("decompile", "abcde", "--out", out, "--resume")
+    file.unlink()
+    decompile(majority, TASK, quick=True, checkpoint=file)
+    message = fails("decompile", "bin_majority", "--out", out, "--resume")
+    assert "was begun with quick True, found False" in message
 
 
 def test_bad_input_ends_in_one_line(tmp_path):

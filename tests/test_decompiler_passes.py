@@ -113,6 +113,7 @@ def judge(components: Components, pool: Oracle) -> Judge[Graph]:
         loss=lambda graph: pool.mean_loss(lambda b: components.logits(graph, b)),
         match=lambda graph, target: pool.match_if(lambda b: components.logits(graph, b), target),
         settle=lambda graph: graph,
+        settle_longer=lambda graph: graph,
         hopeless=1.0,
     )
 
@@ -134,7 +135,7 @@ def test_elimination_finds_what_changes_nothing_and_keeps_what_is_needed():
         components.whole(),
         lambda _: cutting(components, components.means(pool)),
         judge(components, pool),
-        1.0,
+        lambda _: 1.0,
         lambda _, match: accepted.append(match),
     )
     assert graph.kept == {(Sender("token"), OUT)}
@@ -281,3 +282,52 @@ def test_what_is_not_used_goes():
 
 def test_constants_are_what_is_tuned():
     assert constants_of(small_program()) == ["b", "F.hidden_bias", "F.out_bias", "c"]
+
+
+def test_settling_goes_on_only_where_the_target_is_near():
+    """A state is a number, its own agreement; settling briefly adds 0.1, for longer 0.15."""
+    calls: list[str] = []
+
+    def settling(name: str, gain: float):
+        def settle(state: float) -> float:
+            calls.append(name)
+            return state + gain
+
+        return settle
+
+    judge = Judge(
+        loss=lambda state: 1 - state,
+        match=lambda state, target: state if state >= target else 0.0,
+        settle=settling("brief", 0.1),
+        settle_longer=settling("longer", 0.15),
+        hopeless=0.5,
+    )
+    for start, expected, called in (
+        (0.95, 0.95, []),
+        (0.85, 0.95, ["brief"]),
+        (0.75, 1.0, ["brief", "longer"]),
+        (0.6, 0.0, ["brief"]),
+        (0.4, 0.0, []),
+    ):
+        calls.clear()
+        assert judge.mended(start, 0.9)[1] == pytest.approx(expected)
+        assert calls == called
+
+
+def test_descent_finds_the_minimum_of_a_badly_scaled_quadratic():
+    scales = torch.tensor([1.0, 10.0, 1000.0])
+    aim = torch.tensor([3.0, -2.0, 0.5])
+
+    def loss(values):
+        return (scales * (values[0] - aim).square()).sum() + (values[1] - 1).square().sum()
+
+    first, second = minimise(loss, [torch.zeros(3), torch.zeros(2, 2)], 40)
+    assert torch.allclose(first, aim, atol=1e-3)
+    assert torch.allclose(second, torch.ones(2, 2), atol=1e-3)
+
+
+def test_descent_never_ends_at_a_greater_loss():
+    [found] = minimise(
+        lambda values: values[0].square().sum() + (values[0].abs() > 0.5).sum() * 1e3, [torch.ones(1)], 5
+    )
+    assert float(found.abs()) <= 1

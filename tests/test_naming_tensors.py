@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from drasp.decompiler.lines import answering
-from drasp.decompiler.oracle import Oracle
+from drasp.decompiler.oracle import Oracle, answering
 from drasp.language import Interpreter, Program, parse, tensor_primitive
 from drasp.language.bases import Positions, Tokens
 from drasp.language.syntax import PrimitiveTensor, Select, TensorName
 from drasp.language.tensor_primitives import _REGISTRY, indices
 from drasp.naming.elementwise import nearest_map
-from drasp.naming.families import _library, candidates
+from drasp.naming.families import candidates, library
 from drasp.naming.judge import Judge
 from drasp.naming.pipeline import name_program
 from drasp.naming.rewrite import dense_ops
@@ -145,14 +144,14 @@ def test_a_users_own_tensor_takes_part() -> None:
         positions = Positions(30)
         tensor = one_of_two_before(positions, positions, 2, 5) * 3.0 + 1
         usage = np.tril(np.ones((30, 30)))
-        _library.cache_clear()
+        library.cache_clear()
         best = max(candidates(tensor, usage, positions, positions, "select", shift=True), key=lambda c: c.score)
         assert (best.op.primitive, best.op.arguments) == ("one_of_two_before", (2, 5))
         assert best.op.scale == pytest.approx(3)
         assert best.score == pytest.approx(1)
     finally:
         del _REGISTRY["one_of_two_before"]
-        _library.cache_clear()
+        library.cache_clear()
 
 
 def test_special_tokens_may_have_a_tensor_of_their_own() -> None:

@@ -340,6 +340,15 @@ def test_operations_without_a_name_are_shown_by_their_effects(browser, tmp_path)
     page.close()
 
 
+def test_the_program_stays_in_view_beside_the_variables_and_covers_nothing_below(copying):
+    page = copying.page
+    sides = "(name) => (({ top, bottom }) => [top, bottom])(document.querySelector(name).getBoundingClientRect())"
+    page.evaluate("document.querySelector('#line-4').scrollIntoView()")
+    assert 0 <= page.evaluate(sides, ".program-side")[0] < 100
+    page.evaluate("document.querySelector('#search').scrollIntoView()")
+    assert page.evaluate(sides, ".program-side")[1] <= page.evaluate(sides, "#search")[0]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_screen_does_not_scroll_sideways(browser, tmp_path, scheme):
     file = written(tmp_path, case("unique copy"), RECORD)
@@ -428,6 +437,18 @@ def test_the_page_computes_what_python_computes_for_published_models(interpreter
 
 def test_the_page_knows_every_function_of_the_library(interpreter_page):
     assert set(function_primitives()) <= set(interpreter_page.evaluate("Object.keys(FUNCTIONS)"))
+
+
+def test_the_page_counts_remainders_as_python_does(interpreter_page):
+    program = parse(
+        """vocab = [x, y]\nspecial = []\npositions = 30
+        a1 = aggregate(s=[], v=pos)
+        h1 = element_wise_op(pos, a1, func=difference_mod(3))
+        logits1 = project(inp=h1, op=R)
+        prediction = softmax(logits1)""",
+        {"R": torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 5.0]])},
+    )
+    check_equal(interpreter_page, program, random_inputs(program, 20, seed=4, longest=12))
 
 
 def test_an_interpreter_that_differs_would_be_noticed(interpreter_page):

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -134,18 +133,18 @@ def test_a_pruned_program_answers_as_its_gates_do(model, seed):
 @pytest.fixture(scope="module")
 def token_search() -> tuple[Search, Graph]:
     """A finished search, and the graph that it found."""
-    search = Search(only_token_to_output(), TASK, np.random.default_rng(3), lambda _: None)
+    search = Search(only_token_to_output(), TASK, 3, lambda _: None)
     return search, prune_by_gates(search, SMALL)
 
 
 def test_stage_1_finds_the_one_edge_of_a_model_of_the_token_alone(token_search):
     search, graph = token_search
     assert graph.kept == {(Sender("token"), OUT)}
-    assert [p.match for p in search.passes if p.name == "gates on edges"] == pytest.approx([1.0], abs=0.05)
+    assert [p.match for p in search.progress.passes if p.name == "gates on edges"] == pytest.approx([1.0], abs=0.05)
 
 
 def test_a_run_whose_loss_stays_too_high_is_given_up():
-    search = Search(only_token_to_output(), TASK, np.random.default_rng(0), lambda _: None)
+    search = Search(only_token_to_output(), TASK, 0, lambda _: None)
     stages = Stages(search, replace(SMALL, coefficient=1e4, patience=(200, 200, 200), steps=300))
     stages.unigram_loss *= 0.5  # all gates close at once, and the loss is then that of knowing nothing
     [run] = stages.edges()
@@ -183,7 +182,9 @@ def test_representative_runs_are_those_that_none_beats():
 def test_the_same_seed_gives_the_same_result(token_search):
     search, _ = token_search
     result = decompile(only_token_to_output(), TASK, seed=3, method="ugs", ugs=SMALL)
-    assert [(p.name, p.left, p.match) for p in result.passes] == [(p.name, p.left, p.match) for p in search.passes]
+    assert [(p.name, p.left, p.match) for p in result.passes] == [
+        (p.name, p.left, p.match) for p in search.progress.passes
+    ]
     assert result.record("model")["method"] == "ugs"
     assert result.final.match.value >= 0.95
     assert result.final.lines <= 3
@@ -191,9 +192,9 @@ def test_the_same_seed_gives_the_same_result(token_search):
 
 def test_a_model_out_of_reach_still_has_a_program():
     """Its frontier holds the model without any layer, however little that agrees."""
-    search = Search(random_transformer(0, 1, 1), TASK, np.random.default_rng(0), lambda _: None)
+    search = Search(random_transformer(0, 1, 1), TASK, 0, lambda _: None)
     prune_by_gates(search, replace(SMALL, steps=2))
-    assert search.found
+    assert search.progress.found
 
 
 def test_an_unknown_method_is_one_clear_line():

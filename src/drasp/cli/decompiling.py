@@ -44,6 +44,8 @@ def decompile(
             help="Take the program of so many lines from the frontier in OUT; nothing is run.", show_default=False
         ),
     ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A rough answer: fewer inputs, fewer attempts.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run with this OUT.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -55,9 +57,12 @@ def decompile(
 
     drasp decompile my-gpt2 --task tasks.py:mine --out result
 
+    drasp decompile my-gpt2 --out result --resume
+
     drasp decompile my-gpt2 --out result --pick 7
     """
     from drasp.cli import show
+    from drasp.decompiler.checkpoint import checkpoint_file
     from drasp.decompiler.pipeline import check_method
     from drasp.decompiler.pipeline import decompile as run
     from drasp.decompiler.result import repick
@@ -79,9 +84,17 @@ def decompile(
     progress = Console(stderr=True, quiet=quiet or as_json)
     _warn_if_untrained(progress, transformer, its_task)
 
-    with show.pass_progress(progress) as report:
-        result = run(transformer, its_task, seed, min_match, max_lines, report, method)
+    checkpoint = checkpoint_file(out)
+    if checkpoint.exists() and not resume:
+        raise DraspError(f"{checkpoint}: an interrupted run; go on with --resume, or remove the file to begin again")
+    try:
+        with show.pass_progress(progress) as report:
+            result = run(transformer, its_task, seed, min_match, max_lines, report, quick, checkpoint, resume, method)
+    except KeyboardInterrupt:
+        hint = "; what is finished is kept: go on with --resume" if checkpoint.exists() else ""
+        raise DraspError(f"interrupted{hint}") from None
     result.save(out, model, draw_examples(result.program, its_task, transformer))
+    checkpoint.unlink(missing_ok=True)
     if as_json:
         typer.echo(json.dumps(result.record(model), indent=2))
     else:

@@ -65,7 +65,7 @@ def print_result(console: Console, result: "Decompiled", out: Path) -> None:
     console.print(Text.assemble(verdict, figures), soft_wrap=True)
     for reason in result.reasons:
         console.print(f"- {reason}", markup=False, soft_wrap=True)
-    files = "program.drasp, program.safetensors, program.py, result.json, frontier/"
+    files = "program.{drasp,safetensors,py,json,tex}, result.json, frontier/"
     console.print(f"wrote {out}/{files}", markup=False, soft_wrap=True)
     console.print(f"look at it: {out}/report.html", markup=False, soft_wrap=True)
 

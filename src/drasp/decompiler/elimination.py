@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 
 State = TypeVar("State")
 
-PATIENCE = 5  # failures in a row that end a pass
 NEAR = 0.1  # from so far below the target, settling for longer may still reach it
 _LOOKED_AT = 10  # moves, at least, whose loss is measured anew in each round
 
@@ -59,12 +58,16 @@ def eliminate(
     judge: Judge[State],
     target: Callable[[State], float],
     accepted: Callable[[State, float], None],
+    patience: int = 5,
 ) -> State:
-    """As much as can go while agreement stays at `target`; `accepted` hears of every state on the way."""
+    """As much as can go while agreement stays at `target`; `accepted` hears of every state on the way.
+
+    `patience`: so many failures in a row end it.
+    """
     failed: set[Hashable] = set()
     known: dict[Hashable, float] = {}
     failures = 0
-    while failures < PATIENCE:
+    while failures < patience:
         ranked = _ranked(state, [move for move in moves(state) if move.name not in failed], judge, known)
         if not ranked:
             break

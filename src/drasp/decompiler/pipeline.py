@@ -3,17 +3,19 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from drasp.decompiler.checkpoint import Found, State
 from drasp.decompiler.components import Edge, Graph, Sender
 from drasp.decompiler.elimination import Move, eliminate
 from drasp.decompiler.lines import Means, line_moves, linear_moves, operand_means, variable_moves, with_bias
 from drasp.decompiler.oracle import Batch, Oracle, answering
 from drasp.decompiler.result import Decompiled, PassRecord, Point
-from drasp.decompiler.search import Found, Search
+from drasp.decompiler.search import QUICK, THOROUGH, Search
 from drasp.decompiler.ugs import PAPER_SETTINGS, UgsSettings, prune_by_gates
 from drasp.errors import DraspError
 from drasp.language.syntax import Program
@@ -46,17 +48,24 @@ def decompile(
     min_match: float = 0.9,
     max_lines: int = 40,
     report: Callable[[PassRecord], None] = _silent,
+    quick: bool = False,
+    checkpoint: Path | None = None,
+    resume: bool = False,
     method: str = "fast",
     ugs: UgsSettings = PAPER_SETTINGS,
 ) -> Decompiled:
     """The shortest program found that answers like the model on `min_match` of the inputs.
 
+    Finished passes are kept in the file `checkpoint`; with `resume` it goes on from there.
     `method` is "fast", backward elimination, or "ugs", the paper's own pruning, which takes `ugs` and far more time.
     """
     check_method(method)
-    search = Search(transformer, task, np.random.default_rng(seed), report)
-    graph = prune_by_gates(search, ugs) if method == "ugs" else _prune_by_elimination(search)
-    return _result(search, graph, seed, min_match, max_lines, method)
+    search = Search(transformer, task, seed, report, QUICK if quick else THOROUGH, checkpoint, resume, method)
+    if method == "ugs":
+        graph = search.once(lambda _: State(prune_by_gates(search, ugs)), State(search.components.whole())).graph
+    else:
+        graph = _prune_by_elimination(search)
+    return _result(search, graph, min_match, max_lines)
 
 
 def check_method(method: str) -> None:
@@ -65,21 +74,31 @@ def check_method(method: str) -> None:
 
 
 def _prune_by_elimination(search: Search) -> Graph:
-    graph, program = sketch(search)
-    if program is None:
-        graph, program = _eliminate_from_graph(search)
-    if program is not None:
-        program = _eliminate_lines(search, program, _always(TARGETS[0]))
-        _eliminate_lines(search, program, search.worth_it(program, WORTH_OF_A_LINE, LOWEST))
-    return graph
+    state = search.once(partial(sketch, search), State(search.components.whole()))
+    for target in TARGETS:
+        if state.program is not None:
+            break
+        for cut in (_cut_components, _cut_edges, _make_norms_constant):
+            state = search.once(partial(cut, search, target), state)
+        state = State(state.graph, search.write(state.graph))
+    for shorten in (_cut_variables, _make_mlps_linear, _cut_lines):
+        state = search.once(partial(shorten, search, _always(TARGETS[0])), state)
+    if search.effort.thorough:
+        target = search.worth_it(_written(state), WORTH_OF_A_LINE, LOWEST)
+        for shorten in (_cut_variables, _make_mlps_linear, _cut_lines):
+            state = search.once(partial(shorten, search, target), state)
+    return state.graph
 
 
-def sketch(search: Search) -> tuple[Graph, Program | None]:
+# --------------------------------------------------------------------------------------- passes
+
+
+def sketch(search: Search, state: State) -> State:
     """The token, the mean of all tokens, or both, projected: many models say no more than that.
 
-    The program is None where this one does. It costs a few convex fits to see.
+    There is no program where this one does. It costs a few convex fits to see.
     """
-    anatomy, whole = search.components.anatomy, search.components.whole()
+    anatomy, whole = search.components.anatomy, state.graph
     token, out = Sender("token"), Receiver(anatomy.n_layers, "out")
     heads = [sender for sender in anatomy.senders if sender.kind == "head" and sender.layer == 0]
     mean = {(token, Receiver(0, "v", head.head)) for head in heads} | {(head, out) for head in heads}
@@ -87,47 +106,62 @@ def sketch(search: Search) -> tuple[Graph, Program | None]:
         graph = whole.cut(whole.kept - kept, search.means)
         graph = replace(graph, norms={out: search.components.mean_norm(graph, out, search.probe)})
         if (program := search.fitted_head(graph, "try a sketch", TARGETS[0])) is not None:
-            return graph, program
-    return whole, None
+            return State(graph, program)
+    return state
 
 
-def _eliminate_from_graph(search: Search) -> tuple[Graph, Program | None]:
-    """From the whole model down to a graph whose program can be written."""
-    graph, program = search.components.whole(), None
-    for target in TARGETS:
-        for name, moves in (
-            ("cut components", _component_moves(search)),
-            ("cut edges", _edge_moves(search)),
-            ("make norms constant", _norm_moves(search)),
-        ):
-            accepted = search.accept_graph(name)
-            graph = eliminate(graph, lambda _, moves=moves: moves, search.graph_judge(), _always(target), accepted)
-        if (program := search.write(graph)) is not None:
-            break
-    return graph, program
+def _cut_components(search: Search, target: float, state: State) -> State:
+    return _less_graph(search, "cut components", _component_moves(search), target, state)
+
+
+def _cut_edges(search: Search, target: float, state: State) -> State:
+    return _less_graph(search, "cut edges", _edge_moves(search), target, state)
+
+
+def _make_norms_constant(search: Search, target: float, state: State) -> State:
+    return _less_graph(search, "make norms constant", _norm_moves(search), target, state)
+
+
+def _less_graph(search: Search, name: str, moves: Sequence[Move[Graph]], target: float, state: State) -> State:
+    judge, accepted = search.graph_judge(), search.accept_graph(name)
+    patience = search.effort.patience
+    return State(eliminate(state.graph, lambda _: moves, judge, _always(target), accepted, patience))
+
+
+# Agreement that a program must have.
+Target = Callable[[Program], float]
+
+
+def _cut_variables(search: Search, target: Target, state: State) -> State:
+    return _less_program(search, "cut variables", variable_moves, target, state)
+
+
+def _make_mlps_linear(search: Search, target: Target, state: State) -> State:
+    return _less_program(search, "make MLPs linear", lambda now, _: linear_moves(now, search.regression), target, state)
+
+
+def _cut_lines(search: Search, target: Target, state: State) -> State:
+    return _less_program(search, "cut lines", line_moves, target, state)
+
+
+def _less_program(
+    search: Search, name: str, moves: Callable[[Program, Means], list[Move[Program]]], target: Target, state: State
+) -> State:
+    program = with_bias(simplify(_written(state)))
+    means = operand_means(program, search.probe)
+    judge, accepted = search.program_judge(), search.accept_program(name)
+    shorter = eliminate(program, lambda now: moves(now, means), judge, target, accepted, search.effort.patience)
+    return State(state.graph, shorter)
+
+
+def _written(state: State) -> Program:
+    """With the lowest target everything may go, so that in the end every graph can be written."""
+    assert state.program is not None
+    return state.program
 
 
 def _always(target: float) -> Callable[[object], float]:
     return lambda _: target
-
-
-def _eliminate_lines(search: Search, program: Program, target: Callable[[Program], float]) -> Program:
-    judge = search.program_judge()
-    for name in ("cut variables", "make MLPs linear", "cut lines"):
-        program = with_bias(simplify(program))
-        means = operand_means(program, search.probe)
-
-        def moves(now: Program, name: str = name, means: Means = means) -> list[Move[Program]]:
-            match name:
-                case "cut variables":
-                    return variable_moves(now, means)
-                case "make MLPs linear":
-                    return linear_moves(now, search.regression)
-                case _:
-                    return line_moves(now, means)
-
-        program = eliminate(program, moves, judge, target, search.accept_program(name))
-    return program
 
 
 # ---------------------------------------------------------------------------------------- moves
@@ -192,13 +226,17 @@ def norm_lines(graph: Graph) -> list[Receiver]:
 # --------------------------------------------------------------------------------------- result
 
 
-def _result(
-    search: Search, graph: Graph, seed: int, min_match: float, max_lines: int, method: str = "fast"
-) -> Decompiled:
+def dense_receivers(graph: Graph) -> tuple[str, ...]:
+    """Receivers that still hear most of what they could, and more than two."""
+    counts = {r: (len(graph.senders_to(r)), len(graph.anatomy.senders_to(r))) for r in graph.live_receivers()}
+    return tuple(f"{r} ({kept} of {all_})" for r, (kept, all_) in counts.items() if kept > max(2, all_ / 2))
+
+
+def _result(search: Search, graph: Graph, min_match: float, max_lines: int) -> Decompiled:
     """Agreement on fresh inputs for the best program of each length, as far as longer ones agree more."""
-    fresh = Oracle.draw(search.transformer, search.task, FRESH_INPUTS, search.rng, batch_size=100)
+    fresh = search.draw("fresh", FRESH_INPUTS, batch_size=100)
     best: dict[int, Found] = {}
-    for found in search.found:
+    for found in search.progress.found:
         if found.lines not in best or found.match > best[found.lines].match:
             best[found.lines] = found
     points: list[Point] = []
@@ -207,7 +245,7 @@ def _result(
         if found.match > reached or not points:
             polished = search.polished(found)
             reached = polished.match
-            points.append(Point(polished.neat(), fresh.match(answering(polished.program))))
+            points.append(Point(simplify(polished.program), fresh.match(answering(polished.program))))
     pick = choose(points, min_match, max_lines)
     pruned = time.perf_counter()
     final = _named(search, pick, fresh, min_match)
@@ -217,19 +255,20 @@ def _result(
         right = torch.cat([_right(batch, run(batch), search.task.output) for batch in fresh.batches])
     return Decompiled(
         task=search.task.name,
-        seed=seed,
+        seed=search.seed,
         frontier=tuple(points),
         pick=pick,
         final=final,
         task_accuracy=share(right),
-        passes=tuple(search.passes),
+        passes=tuple(search.progress.passes),
         norms_constant=len(graph.norms),
         norms_kept=tuple(str(receiver) for receiver in norm_lines(graph)),
+        dense=dense_receivers(graph),
         seconds=time.perf_counter() - search.start,
         naming_seconds=naming_seconds,
         min_match=min_match,
         max_lines=max_lines,
-        method=method,
+        method=search.method,
     )
 
 

@@ -53,6 +53,7 @@ class Decompiled:
     passes: tuple[PassRecord, ...]
     norms_constant: int
     norms_kept: tuple[str, ...]
+    dense: tuple[str, ...]
     seconds: float
     naming_seconds: float
     min_match: float
@@ -82,6 +83,8 @@ class Decompiled:
         ]
         if self.norms_kept:
             reasons.append(f"layer norms that could not be made constant: {', '.join(self.norms_kept)}")
+        if self.dense:
+            reasons.append(f"receivers that stay dense (edges kept): {', '.join(self.dense)}")
         return reasons
 
     def save(self, folder: str | Path, model: str = "", examples: Examples | None = None) -> None:

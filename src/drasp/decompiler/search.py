@@ -4,11 +4,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from drasp.decompiler.checkpoint import Found, Progress, State, load, store
 from drasp.decompiler.components import Components, Graph
 from drasp.decompiler.descent import fit_tensors, minimise
 from drasp.decompiler.elimination import Judge
@@ -31,43 +33,73 @@ _MOST_EDGES = 40
 
 
 @dataclass(frozen=True)
-class Found:
-    """A program on the way, its agreement on the pool that decides, and its lines once constants are folded."""
+class Effort:
+    """How much is spent on the search."""
 
-    match: float
-    program: Program
-    lines: int
+    inputs: int = 480  # on which constants are settled, and as many on which agreement decides
+    patience: int = 5  # failures in a row that end a pass
+    thorough: bool = True  # a last round of passes that gives up agreement for lines
 
-    def neat(self) -> Program:
-        return simplify(self.program)
+
+THOROUGH = Effort()
+QUICK = Effort(inputs=240, patience=2, thorough=False)
 
 
 class Search:
     """One decompilation in progress."""
 
     def __init__(
-        self, transformer: Transformer, task: Task, rng: np.random.Generator, report: Callable[[PassRecord], None]
+        self,
+        transformer: Transformer,
+        task: Task,
+        seed: int,
+        report: Callable[[PassRecord], None],
+        effort: Effort = THOROUGH,
+        checkpoint: Path | None = None,
+        resume: bool = False,
+        method: str = "fast",
     ) -> None:
-        self.transformer, self.task, self.rng, self.report = transformer, task, rng, report
+        self.transformer, self.task, self.seed, self.report, self.effort = transformer, task, seed, report, effort
         self.start = time.perf_counter()
-        self.passes: list[PassRecord] = []
-        self.found: list[Found] = []
-        self.fit = fit = Oracle.draw(transformer, task, 480, rng, batch_size=24)
-        self.check = Oracle.draw(transformer, task, 480, rng, batch_size=60)
+        self.components = Components(transformer)
+        self.checkpoint, self.method = checkpoint, method
+        self.settings = {"task": task.name, "seed": seed, "quick": effort == QUICK, "method": method}
+        self.progress = Progress()
+        if checkpoint is not None and resume:
+            self.progress = load(checkpoint, self.components.anatomy, self.settings)
+        self.finished = len(self.progress.states)
+        self.steps = 0
+        self.fit = fit = self.draw("fit", effort.inputs, batch_size=24)
+        self.check = self.draw("check", effort.inputs, batch_size=60)
         # Ranking moves and settling constants take fewer inputs than deciding whether the result still agrees;
         # fewer still where each input holds many answers.
         many = fit.answers_each > 20
         self.probe, self.tune = (fit.part(20), fit.part(7)) if many else (fit.part(5), fit.part(2))
-        self.components = Components(transformer)
         self.means = self.components.means(self.probe)
         nothing = self.components.whole().cut(self.components.anatomy.edges, self.means)
         self.hopeless = 0.5 * self.probe.mean_loss(lambda batch: self.components.logits(nothing, batch))
+
+    def draw(self, pool: str, count: int, batch_size: int) -> Oracle:
+        """Each pool has a generator of its own, so that none depends on what else was drawn."""
+        rng = np.random.default_rng([self.seed, *pool.encode()])
+        return Oracle.draw(self.transformer, self.task, count, rng, batch_size)
+
+    def once(self, run: Callable[[State], State], state: State) -> State:
+        """A pass; what it gives is stored, and not computed again when an interrupted run is resumed."""
+        self.steps += 1
+        if self.steps <= self.finished:
+            return self.progress.states[self.steps - 1]
+        state = run(state)
+        self.progress.states.append(state)
+        if self.checkpoint is not None:
+            store(self.checkpoint, self.progress, self.settings)
+        return state
 
     @cached_property
     def regression(self) -> Oracle:
         """A pool with enough answers for fits of many numbers, which find accidents in fewer."""
         count = _FEW_ANSWERS_INPUTS if self.fit.answers_each < 5 else _MANY_ANSWERS_INPUTS
-        return Oracle.draw(self.transformer, self.task, count, self.rng, batch_size=60)
+        return self.draw("regression", count, batch_size=60)
 
     def graph_judge(self) -> Judge[Graph]:
         logits = self.components.logits
@@ -152,13 +184,13 @@ class Search:
 
     def _note(self, name: str, left: int, match: float) -> None:
         record = PassRecord(name, round(time.perf_counter() - self.start, 2), left, match)
-        self.passes.append(record)
+        self.progress.passes.append(record)
         self.report(record)
 
     def _keep(self, program: Program, match: float) -> None:
-        self.found.append(Found(match, program, simplify(program).lines))
+        self.progress.found.append(Found(match, program, simplify(program).lines))
 
-    def polished(self, found: "Found") -> "Found":
+    def polished(self, found: Found) -> Found:
         """With its constants settled, where that helps: a program may have been accepted without."""
         settled = self.program_judge().settle_longer(found.program)
         match = self.check.match(answering(settled)).value

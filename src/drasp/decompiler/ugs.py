@@ -20,7 +20,7 @@ from torch import Tensor
 
 from drasp.decompiler.components import Graph, Sender
 from drasp.decompiler.gates import EdgeGates
-from drasp.decompiler.oracle import Batch, Oracle, answering
+from drasp.decompiler.oracle import Batch, answering
 from drasp.decompiler.program_gates import Gate, ProgramGates, path_gates, product_gates
 from drasp.decompiler.search import Search
 from drasp.decompiler.tidy import without_unused
@@ -111,9 +111,9 @@ class Stages:
 
     def __init__(self, search: Search, settings: UgsSettings) -> None:
         self.search, self.settings = search, settings
-        self.generator = torch.Generator().manual_seed(int(search.rng.integers(2**31)))
+        self.generator = torch.Generator().manual_seed(search.seed)
         size = settings.inputs
-        drawn = [Oracle.draw(search.transformer, search.task, size, search.rng, size) for _ in range(settings.batches)]
+        drawn = [search.draw(f"gates {i}", size, batch_size=size) for i in range(settings.batches)]
         self.batches = [batch for oracle in drawn for batch in oracle.batches]
         whole, means = search.components.whole(), search.means
         nothing = whole.cut(whole.kept, means)

@@ -117,9 +117,12 @@ def _label(label: str | None) -> str:
 def write_table(matrix: Whole, rows: Sequence[str], columns: Sequence[str]) -> str:
     """The shortest text of this kind: a row's commonest number is its `*`, and so is the commonest row."""
     texts = [_entries_text(values, columns) for values in matrix]
-    common, count = Counter(texts).most_common(1)[0]
-    shared = common if common and (count > 1 or len(rows) == 1) else ""
-    # A row without a number in it must be named where others are meant by `*`.
+    [(common, _)] = Counter(texts).most_common(1)
+    return min((_rows_text(rows, texts, shared) for shared in ("", common)), key=len)
+
+
+def _rows_text(rows: Sequence[str], texts: list[str], shared: str) -> str:
+    """With `*` for the rows that have the shared text; then a row without a number in it must be named."""
     named = [
         f"{quote(label)}: {text or '*=0'}"
         for label, text in zip(rows, texts, strict=True)

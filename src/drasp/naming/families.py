@@ -104,7 +104,7 @@ def _nearest(
     mine = _centred(tensor, weights, shift)
     power = float((weights * mine**2).sum())
     found: list[tuple[PrimitiveTensor, float]] = []
-    for op, matrix in _library(rows, columns, statement):
+    for op, matrix in library(rows, columns, statement):
         theirs = _centred(matrix, weights, shift)
         energy = float((weights * theirs**2).sum())
         if energy < 1e-12 or power < 1e-12:
@@ -129,7 +129,7 @@ def _centred(matrix: Matrix, weights: Matrix, shift: bool) -> Matrix:
 
 
 @lru_cache(maxsize=8)
-def _library(rows: Basis, columns: Basis, statement: str) -> tuple[tuple[PrimitiveTensor, Matrix], ...]:
+def library(rows: Basis, columns: Basis, statement: str) -> tuple[tuple[PrimitiveTensor, Matrix], ...]:
     """Every tensor of the library that exists for these sides, once, with usual parameters."""
     side = columns if isinstance(columns, Tokens) else rows
     vocabulary = side.vocabulary if isinstance(side, Tokens) else None

@@ -28,8 +28,10 @@ class Judge:
 
     def raised(self, program: Program) -> "Judge":
         """Asks for more where a program has become truer than the first: what was gained is not given away again."""
-        match = self.check.match(answering(program)).value
-        return replace(self, floor=max(self.floor, match - TOLERANCE))
+        return replace(self, floor=max(self.floor, self.match(program) - TOLERANCE))
+
+    def match(self, program: Program) -> float:
+        return self.check.match(answering(program)).value
 
     def passes(self, program: Program) -> bool:
         return self.check.match_if(answering(program), self.floor) >= self.floor
@@ -41,11 +43,14 @@ class Judge:
         fitted = refitted(program, self.fit)
         if self.passes(fitted):
             return fitted
-        names = _stored_selects(program)
-        if not names or self.closeness(fitted) < self.floor - _NEAR:
+        if not _stored_selects(program) or self.closeness(fitted) < self.floor - _NEAR:
             return None
-        settled = refitted(fit_tensors(fitted, names, self.fit.part(4), _STEPS), self.fit)
+        settled = self.settled(fitted)
         return settled if self.passes(settled) else None
+
+    def settled(self, program: Program) -> Program:
+        """With what has no name fitted to the model: selects first, then projects."""
+        return refitted(fit_tensors(program, _stored_selects(program), self.fit.part(4), _STEPS), self.fit)
 
     def closeness(self, program: Program) -> float:
         """Agreement on a small part of the pool, for ranking; ties go to the smaller loss."""

@@ -9,6 +9,8 @@ from drasp.naming.shorten import shorten
 from drasp.naming.simplify import simplify
 from drasp.naming.tensors import name_projects, name_select
 
+_TRUE_ENOUGH = 0.99
+
 
 def name_program(program: Program, fit: Oracle, check: Oracle, least: float = 0.0) -> Program:
     """The same answers, but for a hundredth of the inputs, from lines that say what they do.
@@ -17,10 +19,19 @@ def name_program(program: Program, fit: Oracle, check: Oracle, least: float = 0.
     """
     program = simplify(program)
     judge = Judge.of(program, fit, check, least)
-    for step in (shorten, name_lines, shorten, name_projects, round_projects, round_selects):
+    for step in (shorten, name_lines, settle, shorten, name_projects, round_projects, round_selects):
         program = simplify(step(program, judge))
         judge = judge.raised(program)
     return program
+
+
+def settle(program: Program, judge: Judge) -> Program:
+    """What has no name yet, fitted to what has one now; where that makes the program truer."""
+    match = judge.match(program)
+    if match > _TRUE_ENOUGH:
+        return program
+    settled = judge.settled(program)
+    return settled if judge.match(settled) > match else program
 
 
 def name_lines(program: Program, judge: Judge) -> Program:

@@ -14,41 +14,67 @@ from drasp.language import Interpreter
 from drasp.language.bases import Basis, Tokens
 from drasp.language.interpreter import basis_of
 from drasp.language.syntax import DEFAULT_SCALE, Aggregate, Program, Project, Select, TensorName
-from drasp.naming.families import Candidate, candidates
+from drasp.naming.families import Candidate, candidates, library
 from drasp.naming.head import Head, Rows, projects_of, with_ops
 from drasp.naming.judge import Judge
 from drasp.naming.rewrite import dense_ops, where_it_matters
 from drasp.naming.shorten import without_select
 
 _CLOSE = 0.15  # of agreement: a candidate further off on the probe is not tried on the whole pool
-_ATTEMPTS = 6
+_ATTEMPTS = 4
 _REFITS = 2
 _SOFTENED = 3
+_LOOKED_AT = 6
+_SCALES = (10_000.0, 300.0, 100.0, 30.0, 10.0, 3.0)
 
 
 def name_select(program: Program, select: Select, judge: Judge) -> Program | None:
     """The program without it, or with a tensor of the library in it; None where neither will do.
 
-    Hard candidates come first, then the best of them at the scales of the tensor they would replace.
+    Hard candidates come first, then the best of them at the scales of the tensor they would replace; of those that
+    pass, the truest, with some advantage for the simpler.
     """
     bare = without_select(program, select.name)
     found = [c for c in _select_candidates(program, select, judge.fit) if not c.is_nothing]
-    hard = [_Tried.of(judge, bare, 0.02)] + [_Tried.of(judge, *_placed(program, select, c.hard())) for c in found]
+    hard = [_Tried.of(judge, bare, 0.03)] + [_Tried.of(judge, *_placed(program, select, c.hard())) for c in found]
     best = sorted(zip(hard[1:], found, strict=True), key=lambda pair: -pair[0].closeness)[:_SOFTENED]
     soft = [_Tried.of(judge, *_placed(program, select, c.times(f))) for _, c in best for f in (1.0, 3.0)]
     ranked = sorted(hard + soft, key=lambda tried: -tried.closeness)
-    close = [tried.program for tried in ranked if tried.closeness >= judge.floor - _CLOSE][:_ATTEMPTS]
-    passing = next((p for p in close if judge.passes(p)), None)
-    if passing is not None:
-        return passing
-    # What saves a line is worth a fit in any case: no select, or this one instead of all others of the head.
-    alone = [
-        with_candidate(_without_others(program, select), select, scaled)
-        for candidate in found[:_SOFTENED]
-        for scaled in (candidate.hard(), candidate, candidate.times(3.0))
-    ]
-    worth = [bare, *(tried.program for tried in ranked[:_REFITS]), *(p for p in alone if p.lines < program.lines)]
+    close = [tried for tried in ranked if tried.closeness >= judge.floor - _CLOSE][:_ATTEMPTS]
+    passing = [(p, tried.bonus) for tried in close if (p := judge.mended(tried.program)) is not None]
+    if passing:
+        return max(passing, key=lambda pair: judge.match(pair[0]) + pair[1])[0]
+    # Worth a fit in any case: what comes nearest, what saves the line, and what looks where the whole head looks.
+    alone = _without_others(program, select)
+    looking = [with_candidate(alone, select, c) for c in _looking_alike(program, select, judge.fit)]
+    worth = [bare, *(tried.program for tried in ranked[:_REFITS]), *looking]
     return next((mended for p in worth if (mended := judge.mended(p)) is not None), None)
+
+
+@torch.no_grad()
+def _looking_alike(program: Program, select: Select, oracle: Oracle) -> list[Candidate]:
+    """Candidates that, as the only one of a head, attend most like the head does; its tensors may hide what it does."""
+    [head, *_] = [s for s in program.statements if isinstance(s, Aggregate) and select.name in variables_read(s)]
+    batch = oracle.batches[len(oracle.batches) // 2]
+    ids, positions = batch.inputs.ids[:_LOOKED_AT], batch.inputs.positions[:_LOOKED_AT]
+    interpreter = Interpreter(program)
+    trace = interpreter.trace(ids, positions)
+    query, key = interpreter.values(ids, positions, [select.query, select.key])
+    matters = where_it_matters(program, [head.name], batch)[:_LOOKED_AT]
+    weights = _causal_softmax(torch.stack([trace[r.variable] for r in head.selectors]).sum(0))[matters]
+    rows, columns = basis_of(interpreter.types, select.query), basis_of(interpreter.types, select.key)
+    found: list[Candidate] = []
+    for op, matrix in library(rows, columns, "select"):
+        scores = query @ torch.from_numpy(matrix).to(query) @ key.transpose(1, 2)
+        for scale in _SCALES:
+            overlap = torch.minimum(_causal_softmax(scale * scores)[matters], weights).sum(-1).mean()
+            found.append(Candidate(replace(op, scale=scale), None, float(overlap)))
+    return sorted(found, key=lambda c: -c.score)[:_SOFTENED]
+
+
+def _causal_softmax(scores: Float[Tensor, "n pos pos"]) -> Float[Tensor, "n pos pos"]:
+    future = torch.ones(scores.shape[1:], dtype=torch.bool).triu(1)
+    return scores.masked_fill(future, -torch.inf).softmax(-1)
 
 
 def _without_others(program: Program, select: Select) -> Program:
@@ -62,12 +88,15 @@ def _without_others(program: Program, select: Select) -> Program:
 
 @dataclass(frozen=True)
 class _Tried:
+    """A program with a candidate in place; `bonus` is for what is simpler."""
+
     program: Program
+    bonus: float
     closeness: float
 
     @classmethod
     def of(cls, judge: Judge, program: Program, bonus: float) -> "_Tried":
-        return cls(program, judge.closeness(program) + bonus)
+        return cls(program, bonus, judge.closeness(program) + bonus)
 
 
 def _placed(program: Program, select: Select, candidate: Candidate) -> tuple[Program, float]:
