@@ -7,6 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from command import fails
+from drasp.decompiler.checkpoint import Progress, store
 from drasp.decompiler.components import Components, Graph, Sender
 from drasp.decompiler.gates import EdgeGates, GatedModel, Learnt, sample_masks
 from drasp.decompiler.oracle import answering
@@ -197,6 +199,15 @@ def test_a_model_out_of_reach_still_has_a_program():
     assert search.progress.found
 
 
-def test_an_unknown_method_is_one_clear_line():
-    with pytest.raises(DraspError, match=r"^--method slow: no such method; there are fast, ugs$"):
+def test_an_unknown_method_is_one_clear_line(tmp_path):
+    expected = "--method slow: no such method; there are fast, ugs"
+    assert expected in fails("decompile", "abcde", "--out", tmp_path / "out", "--method", "slow")
+    with pytest.raises(DraspError, match=f"^{expected}$"):
         decompile(only_token_to_output(), TASK, method="slow")
+
+
+def test_a_run_is_not_resumed_with_another_method(tmp_path):
+    file = tmp_path / "run.decompiling"
+    store(file, Progress(), {"task": TASK.name, "seed": 0, "quick": False, "method": "fast"})
+    with pytest.raises(DraspError, match="was begun with method fast, found ugs; use the same options"):
+        decompile(only_token_to_output(), TASK, checkpoint=file, resume=True, method="ugs")

@@ -6,7 +6,8 @@ searched so that runs spread over the range of agreement; the best runs of a sta
 
 Where it differs from the paper: coefficients are in units of the loss of a model that has been cut off from its input
 (so that they compare across tasks) and are never negative; that loss also stands for the unigram model's; gates of
-stages 2 and 3 are sampled once for each copy of the batch instead of once a row; MLPs are not split.
+stages 2 and 3 are sampled once for each copy of the batch instead of once a row; queries and keys have gates only in
+stages 1 and 3; MLPs are not split.
 """
 
 import math
