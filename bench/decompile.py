@@ -1,26 +1,28 @@
 """Decompiles every model of a folder and prints a table beside the paper's figures.
 
-    python bench/decompile.py FOLDER [NAME...] [--json FILE]
+    python bench/decompile.py FOLDER [NAME...] [--method fast|ugs] [--runs N] [--json FILE]
 
 FOLDER holds GPT-2 folders; a model's task is the one in its task.json, or the part of its name before the first
 dash. NAME picks models whose names begin so. One thread. "Cost" is the decompilation's time over that of one
-training step of the paper's first stage (forward and backward through the whole model for 120 rows: 10 inputs,
-12 masks each), timed in the same run; without the masks themselves, so that the ratio is rather too high.
+training step of the paper's first stage (`--method ugs`: gates sampled for 120 rows, 10 inputs with 12 masks each;
+forward, backward, and a step of the optimiser), timed in the same run. N is how many coefficients `ugs` tries in each
+stage, and at most how many it takes from one to the next; without, it is the paper's.
 """
 
 import argparse
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from drasp.decompiler.components import Components
+from drasp.decompiler.gates import EdgeGates
 from drasp.decompiler.oracle import Oracle
-from drasp.decompiler.pipeline import decompile
+from drasp.decompiler.pipeline import METHODS, decompile
 from drasp.decompiler.result import count_primitives
+from drasp.decompiler.ugs import PAPER_SETTINGS, Training, UgsSettings
 from drasp.model_files import load_model
 from drasp.tasks import Task, load_task, task_of_model
 from drasp.transformer import Transformer
@@ -43,33 +45,23 @@ COLUMNS += ("select", "project", "elementwise", "seconds", "naming s", "cost", "
 
 def step_seconds(transformer: Transformer, task: Task, rounds: int = 3) -> float:
     """One training step of the first stage, the best of several."""
-    components = Components(transformer)
-    inputs = Oracle.draw(transformer, task, 10, np.random.default_rng(0), batch_size=10)
-    [batch] = inputs.batches
-    rows = torch.arange(10).repeat_interleave(12)
-    wide = replace(
-        batch,
-        inputs=batch.inputs.rows(rows),
-        where=batch.where[rows],
-        valid=batch.valid[rows],
-        logits=batch.logits[rows],
-    )
-    graph = components.whole()
+    pool = Oracle.draw(transformer, task, 10, np.random.default_rng(0), batch_size=10)
+    training = Training(EdgeGates(Components(transformer), pool), price=0.01)
+    generator = torch.Generator().manual_seed(0)
     times: list[float] = []
-    for _ in range(rounds):
+    # The first step also imports and allocates.
+    for _ in range(1 + rounds):
         start = time.perf_counter()
-        constants = {r: c.clone().requires_grad_() for r, c in graph.constants.items()}
-        logits = components.logits(replace(graph, constants=constants), wide)
-        inputs.loss(wide, logits).mean().backward()
+        training.step(pool.batches[0], 12, generator)
         times.append(time.perf_counter() - start)
-    return min(times)
+    return min(times[1:])
 
 
-def bench(folder: Path) -> dict[str, object]:
+def bench(folder: Path, method: str, settings: UgsSettings) -> dict[str, object]:
     transformer = load_model(folder)
     task = task_of_model(folder) or load_task(folder.name.split("-")[0])
     step = step_seconds(transformer, task)
-    result = decompile(transformer, task)
+    result = decompile(transformer, task, method=method, ugs=settings)
     paper_match, paper_lines = PAPER.get(folder.name, (None, None))
     return {
         "model": folder.name,
@@ -94,15 +86,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
+    parser.add_argument("--method", choices=METHODS, default="fast")
+    parser.add_argument("--runs", type=int)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    runs = arguments.runs
+    settings = UgsSettings(runs=(runs, runs, runs), continued=min(runs, 4)) if runs else PAPER_SETTINGS
     folders = sorted(path for path in arguments.folder.iterdir() if (path / "config.json").exists())
     chosen = [f for f in folders if not arguments.names or f.name.startswith(tuple(arguments.names))]
     rows: list[dict[str, object]] = []
     print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
     for folder in chosen:
-        rows.append(bench(folder))
+        rows.append(bench(folder, arguments.method, settings))
         cells = ["" if rows[-1][column] is None else str(rows[-1][column]) for column in COLUMNS]
         print("| " + " | ".join(cells) + " |", flush=True)
         if arguments.json:

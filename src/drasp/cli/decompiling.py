@@ -37,6 +37,7 @@ def decompile(
     seed: Annotated[int, typer.Option(min=0, help="Of the inputs that are drawn.")] = 0,
     min_match: Annotated[float, typer.Option(min=0, max=1, help="Share of inputs that must be answered alike.")] = 0.9,
     max_lines: Annotated[int, typer.Option(min=1, help="A program may have so many lines.")] = 40,
+    method: Annotated[str, typer.Option(help="fast, or ugs: the paper's own pruning, which takes hours.")] = "fast",
     pick: Annotated[
         int | None,
         typer.Option(
@@ -62,6 +63,7 @@ def decompile(
     """
     from drasp.cli import show
     from drasp.decompiler.checkpoint import checkpoint_file
+    from drasp.decompiler.pipeline import check_method
     from drasp.decompiler.pipeline import decompile as run
     from drasp.decompiler.result import repick
     from drasp.output_folder import MARK, check_output_folder
@@ -76,6 +78,7 @@ def decompile(
         else:
             show.print_program(Console(highlight=False), program)
         return
+    check_method(method)
     check_output_folder(out)
     transformer, its_task = _model_and_task(model, task)
     progress = Console(stderr=True, quiet=quiet or as_json)
@@ -86,7 +89,7 @@ def decompile(
         raise DraspError(f"{checkpoint}: an interrupted run; go on with --resume, or remove the file to begin again")
     try:
         with show.pass_progress(progress) as report:
-            result = run(transformer, its_task, seed, min_match, max_lines, report, quick, checkpoint, resume)
+            result = run(transformer, its_task, seed, min_match, max_lines, report, quick, checkpoint, resume, method)
     except KeyboardInterrupt:
         hint = "; what is finished is kept: go on with --resume" if checkpoint.exists() else ""
         raise DraspError(f"interrupted{hint}") from None

@@ -5,18 +5,22 @@ rows that keep it is sigmoid(θ) (uniform gradient sampling). Where an edge is c
 constant of the sender instead.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from drasp.decompiler.components import Components, Edge
-from drasp.decompiler.oracle import Batch
+from drasp.decompiler.components import Components, Edge, Graph, component_of
+from drasp.decompiler.oracle import Batch, Oracle
 from drasp.transformer import LayerNorm
 from drasp.wiring import Receiver
+
+START = 8.0  # θ of a gate that has not been trained
+CONSTANT_RATE, NORM_RATE = 0.002, 0.1
 
 Masks = Float[Tensor, "batch edges"]
 
@@ -98,7 +102,7 @@ class GatedModel:
             1,
         )
         rows = [self.receivers.index(r) for r in receivers]
-        constants = learnt.constants[rows] + (1 - kept) @ learnt.ablations[:count]
+        constants = learnt.constants[rows] + _ablated(kept, learnt.ablations[:count])
         x = (kept @ sent.reshape(batch, count, -1)).view(batch, len(receivers), length, width) + constants[:, :, None]
         if learnt.log_variances is None:
             return norm(x)
@@ -109,6 +113,71 @@ class GatedModel:
         return self.columns.get((self.senders[sender], receiver))
 
 
+def _ablated(
+    kept: Float[Tensor, "batch receivers senders"], ablations: Float[Tensor, "senders d_model"]
+) -> Float[Tensor, "batch receivers d_model"]:
+    """Constants in place of what is not kept; they learn only from rows where nothing of it is."""
+    gone = (kept == 0).to(kept.dtype)
+    return gone @ ablations + (1 - kept - gone) @ ablations.detach()
+
+
 def _counted(sent: Float[Tensor, "batch senders pos d_model"], batch: Batch) -> Tensor:
     index = batch.where[:, None, :, None].expand(-1, sent.shape[1], -1, sent.shape[3])
     return sent.gather(2, index)
+
+
+class EdgeGates:
+    """A gate for every edge of the graph, a constant for every sender, and norms that are numbers."""
+
+    def __init__(self, components: Components, oracle: Oracle) -> None:
+        self.model, self.oracle, self.whole = (
+            GatedModel(components, components.anatomy.edges),
+            oracle,
+            components.whole(),
+        )
+        means = components.means(oracle)
+        norms = [components.mean_norm(self.whole, receiver, oracle) for receiver in self.model.receivers]
+        self.learnt = Learnt(
+            theta=torch.full((len(self.model.edges),), START).requires_grad_(),
+            ablations=torch.stack([means[sender] for sender in self.model.senders]).requires_grad_(),
+            constants=torch.stack([self.whole.constants[receiver] for receiver in self.model.receivers]),
+            log_variances=torch.tensor([2 * math.log(norm) for norm in norms]).requires_grad_(),
+        )
+
+    @property
+    def theta(self) -> Float[Tensor, " edges"]:
+        return self.learnt.theta
+
+    def rates(self) -> list[tuple[Tensor, float]]:
+        assert self.learnt.log_variances is not None
+        return [(self.learnt.ablations, CONSTANT_RATE), (self.learnt.log_variances, NORM_RATE)]
+
+    def divergence(self, batch: Batch, masks: int, generator: torch.Generator) -> Float[Tensor, ""]:
+        """From the model, with so many samples of the gates for each input."""
+        wide = batch.rows(torch.arange(len(batch.inputs)).repeat_interleave(masks))
+        logits = self.model.logits(self.learnt, sample_masks(self.theta, len(wide.inputs), generator), wide)
+        return self.oracle.loss(wide, logits).mean()
+
+    @torch.no_grad()
+    def pruned(self) -> Graph:
+        """Without the edges whose gates have closed, with what has been learnt."""
+        assert self.learnt.log_variances is not None
+        constants, kept = dict(self.whole.constants), set[Edge]()
+        for edge, theta in zip(self.model.edges, self.theta, strict=True):
+            sender, receiver = edge
+            if float(theta) > 0:
+                kept.add(edge)
+            else:
+                constants[receiver] = constants[receiver] + self.learnt.ablations[self.model.senders.index(sender)]
+        norms = zip(self.model.receivers, (0.5 * self.learnt.log_variances).exp().tolist(), strict=True)
+        return replace(self.whole, kept=_heard(kept), constants=constants, norms=dict(norms))
+
+
+def _heard(kept: set[Edge]) -> frozenset[Edge]:
+    """Edges to the output and to components that are themselves heard. Constant ones still send their constant."""
+    while True:
+        senders = {sender for sender, _ in kept}
+        heard = {edge for edge in kept if (component_of(edge[1]) or edge[0]) in senders}
+        if heard == kept:
+            return frozenset(kept)
+        kept = heard

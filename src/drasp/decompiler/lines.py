@@ -192,6 +192,21 @@ def _drop_project(program: Program, name: str, means: Means) -> Program | None:
     return changed(program, {name: None, "prediction": prediction}, {target: program.tensors[target] + extra[None]})
 
 
+def drop_line(program: Program, name: str, operand: Operand | None, means: Means) -> Program | None:
+    """Without a select, a project, or one input of a function: with the last one, the function goes."""
+    match _find(program, name):
+        case Select():
+            return _drop_select(program, name, means)
+        case Project():
+            return _drop_project(program, name, means)
+        case ElementWise(inputs=(only,)) if only == operand:
+            return _drop_variable(program, name, means)
+        case ElementWise() if operand is not None:
+            return _drop_input(program, name, operand, means)
+        case _:
+            return None
+
+
 def _drop_input(program: Program, name: str, operand: Operand, means: Means) -> Program | None:
     """Its mean joins the function's constant: the input `one`, or where there is none the hidden bias."""
     statement = _find(program, name)

@@ -29,6 +29,9 @@ class Batch:
         """Where there are tokens and not padding."""
         return torch.arange(self.inputs.ids.shape[1]) < self.inputs.sizes[:, None]
 
+    def rows(self, index: Int[Tensor, " rows"]) -> "Batch":
+        return Batch(self.inputs.rows(index), self.where[index], self.valid[index], self.logits[index])
+
     def at_counted(self, x: Float[Tensor, "batch pos dims"]) -> Float[Tensor, "batch counted dims"]:
         return x.gather(1, self.where[..., None].expand(-1, -1, x.shape[-1]))
 

@@ -16,6 +16,8 @@ from drasp.decompiler.lines import Means, line_moves, linear_moves, operand_mean
 from drasp.decompiler.oracle import Batch, Oracle, answering
 from drasp.decompiler.result import Decompiled, PassRecord, Point
 from drasp.decompiler.search import QUICK, THOROUGH, Search
+from drasp.decompiler.ugs import PAPER_SETTINGS, UgsSettings, prune_by_gates
+from drasp.errors import DraspError
 from drasp.language.syntax import Program
 from drasp.measure import agreeing, predictions, share
 from drasp.naming.judge import TOLERANCE
@@ -26,6 +28,7 @@ from drasp.transformer import Transformer
 from drasp.vocabulary import Output
 from drasp.wiring import Receiver
 
+METHODS = ("fast", "ugs")
 # The agreement that the search keeps to. Graphs are held to less only while their programs are too long to be written.
 TARGETS = (0.95, 0.9, 0.8, 0.6, 0.3, 0.0)
 # In the end a line may go for a hundredth of the inputs, down to this.
@@ -48,12 +51,29 @@ def decompile(
     quick: bool = False,
     checkpoint: Path | None = None,
     resume: bool = False,
+    method: str = "fast",
+    ugs: UgsSettings = PAPER_SETTINGS,
 ) -> Decompiled:
     """The shortest program found that answers like the model on `min_match` of the inputs.
 
     Finished passes are kept in the file `checkpoint`; with `resume` it goes on from there.
+    `method` is "fast", backward elimination, or "ugs", the paper's own pruning, which takes `ugs` and far more time.
     """
-    search = Search(transformer, task, seed, report, QUICK if quick else THOROUGH, checkpoint, resume)
+    check_method(method)
+    search = Search(transformer, task, seed, report, QUICK if quick else THOROUGH, checkpoint, resume, method)
+    if method == "ugs":
+        graph = search.once(lambda _: State(prune_by_gates(search, ugs)), State(search.components.whole())).graph
+    else:
+        graph = _prune_by_elimination(search)
+    return _result(search, graph, min_match, max_lines)
+
+
+def check_method(method: str) -> None:
+    if method not in METHODS:
+        raise DraspError(f"--method {method}: no such method; there are {', '.join(METHODS)}")
+
+
+def _prune_by_elimination(search: Search) -> Graph:
     state = search.once(partial(sketch, search), State(search.components.whole()))
     for target in TARGETS:
         if state.program is not None:
@@ -68,7 +88,7 @@ def decompile(
         state = search.once(partial(_cut_attention_for_lines, search, target), state)
         for shorten in (_cut_variables, _make_mlps_linear, _cut_lines):
             state = search.once(partial(shorten, search, target), state)
-    return _result(search, state.graph, min_match, max_lines)
+    return state.graph
 
 
 # --------------------------------------------------------------------------------------- passes
@@ -247,7 +267,7 @@ def _result(search: Search, graph: Graph, min_match: float, max_lines: int) -> D
     points: list[Point] = []
     reached = 0.0
     for _, found in sorted(best.items()):
-        if found.match > reached:
+        if found.match > reached or not points:
             polished = search.polished(found)
             reached = polished.match
             points.append(Point(simplify(polished.program), fresh.match(answering(polished.program))))
@@ -273,6 +293,7 @@ def _result(search: Search, graph: Graph, min_match: float, max_lines: int) -> D
         naming_seconds=naming_seconds,
         min_match=min_match,
         max_lines=max_lines,
+        method=search.method,
     )
 
 

@@ -58,6 +58,7 @@ class Decompiled:
     naming_seconds: float
     min_match: float
     max_lines: int
+    method: str = "fast"
 
     @property
     def program(self) -> Program:
@@ -108,7 +109,7 @@ class Decompiled:
             "model": model,
             "task": self.task,
             "seed": self.seed,
-            "method": "fast",
+            "method": self.method,
             "verdict": self.verdict,
             "reasons": self.reasons,
             **_pick_record(self.program, self.final.match.value, self.final.match.interval),

@@ -57,12 +57,13 @@ class Search:
         effort: Effort = THOROUGH,
         checkpoint: Path | None = None,
         resume: bool = False,
+        method: str = "fast",
     ) -> None:
         self.transformer, self.task, self.seed, self.report, self.effort = transformer, task, seed, report, effort
         self.start = time.perf_counter()
         self.components = Components(transformer)
-        self.checkpoint = checkpoint
-        self.settings = {"task": task.name, "seed": seed, "quick": effort == QUICK}
+        self.checkpoint, self.method = checkpoint, method
+        self.settings = {"task": task.name, "seed": seed, "quick": effort == QUICK, "method": method}
         self.progress = Progress()
         if checkpoint is not None and resume:
             self.progress = load(checkpoint, self.components.anatomy, self.settings)
