@@ -118,7 +118,7 @@ def run(program: Program, ids: list[int], offset: int) -> dict[str, np.ndarray]:
             case Prediction(output, logits):
                 total = sum(values[reference.variable] for reference in logits)
                 if output == "sigmoid":
-                    values["prediction"] = 1 / (1 + np.exp(-total))
+                    values["prediction"] = 0.5 * (1 + np.tanh(0.5 * total))  # no overflow
                 else:
                     powers = np.exp(total - total.max(1, keepdims=True))
                     values["prediction"] = powers / powers.sum(1, keepdims=True)

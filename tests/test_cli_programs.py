@@ -42,6 +42,8 @@ def test_translate_writes_the_program_in_all_forms(model, tmp_path):
         "program.py",
         "result.json",
         "report.html",
+        "program.tex",
+        "program.json",
     }
     record = json.loads((out / "result.json").read_text())
     assert record["lines"] == load_program(out).lines == 29
