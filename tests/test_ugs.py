@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from command import fails
@@ -75,6 +75,7 @@ def test_masks_of_0_and_1_are_the_cut_graph(model, seed):
 
 
 @settings(max_examples=5, deadline=None)
+@example((0, 2, 1), 2)  # an MLP that has lost all its inputs, and is still heard
 @given(small_models, st.integers(0, 2**32))
 def test_a_pruned_graph_answers_as_its_gates_do(model, seed):
     """With edges from components that have lost all their inputs, and norms that are numbers."""

@@ -32,8 +32,10 @@ class Batch:
     def rows(self, index: Int[Tensor, " rows"]) -> "Batch":
         return Batch(self.inputs.rows(index), self.where[index], self.valid[index], self.logits[index])
 
-    def at_counted(self, x: Float[Tensor, "batch pos dims"]) -> Float[Tensor, "batch counted dims"]:
-        return x.gather(1, self.where[..., None].expand(-1, -1, x.shape[-1]))
+    def at_counted(self, x: Float[Tensor, "#batch #pos dims"]) -> Float[Tensor, "batch counted dims"]:
+        """What is the same everywhere may come as one vector."""
+        everywhere = x.expand(*self.inputs.ids.shape, -1)
+        return everywhere.gather(1, self.where[..., None].expand(-1, -1, x.shape[-1]))
 
 
 # A batch to logits at the positions that count.
