@@ -3,36 +3,37 @@
     python bench/scaling.py [TASK] [--steps N]
 
 Trains a model of each size for N steps, decompiles it, and prints a table. "Unfolded" is the number of lines of the
-exact program with split MLPs, which is never built. One thread.
+exact program with split MLPs, which is never built. The rest is as in decompile.py.
 """
 
 import argparse
-import resource
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
-from decompile import step_seconds
-from drasp.decompiler.pipeline import decompile
+from decompile import bench
 from drasp.tasks import load_task
+from drasp.training.files import write_model
 from drasp.training.loop import Run
-from drasp.training.recipe import Recipe
+from drasp.training.recipe import Metrics, Recipe
 from drasp.translation import theorem_lines
 
 SHAPES = [(1, 1, 16), (1, 4, 64), (1, 4, 256), (2, 4, 64), (4, 4, 64), (4, 4, 256)]
-COLUMNS = ("layers", "heads", "dimensions", "unfolded", "verdict", "match", "lines", "seconds", "cost", "peak MB")
+COLUMNS = ("model", "unfolded", "verdict", "pruned", "pruned lines", "seconds", "cost", "peak MB")
 
 
-def row(task_name: str, shape: tuple[int, int, int], steps: int) -> list[object]:
+def row(task_name: str, shape: tuple[int, int, int], steps: int) -> dict[str, object]:
     task = load_task(task_name)
-    run = Run(task, Recipe(task_name, *shape, steps=steps), None)
+    recipe = Recipe(task_name, *shape, steps=steps)
+    run = Run(task, recipe, None)
     while not run.state.done:
         run.advance()
-    step = step_seconds(run.model, task)
-    result = decompile(run.model, task)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    pick, seconds = result.pick, result.seconds - result.naming_seconds
-    unfolded = f"{theorem_lines(shape[0], shape[1], split_mlps=True):,}"
-    return [*shape, unfolded, result.verdict, pick.match, pick.lines, f"{seconds:.1f}", round(seconds / step), peak]
+    metrics = Metrics(recipe, run.state.step, run.state.seconds, run.final_accuracies())
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch) / recipe.name(task)
+        write_model(folder, run.shape, run.state.weights, metrics)
+        return {"unfolded": f"{theorem_lines(*shape[:2], split_mlps=True):,}", **bench(folder)}
 
 
 def main() -> None:
@@ -43,7 +44,8 @@ def main() -> None:
     torch.set_num_threads(1)
     print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
     for shape in SHAPES:
-        print("| " + " | ".join(map(str, row(arguments.task, shape, arguments.steps))) + " |", flush=True)
+        figures = row(arguments.task, shape, arguments.steps)
+        print("| " + " | ".join(str(figures[column]) for column in COLUMNS) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ _MOST_PRECISE = 64  # rows up to which a fit is made in double precision; large 
 _ROUNDS = 3  # fits, each with the answers that the last one missed
 _STEPS = 60
 _HOPELESS = 0.3  # agreement after the first fit, below which there is no second
+_FLAT = 1e-9  # of the largest square: a direction in which so little varies says nothing
 _DECAY = 1e-7  # holds back what the answers do not need
 
 Rows = Float[Tensor, "rows n_vocab"]
@@ -104,7 +105,8 @@ class Head:
         kind = torch.float64 if int(free.sum()) <= _MOST_PRECISE else torch.float32
         x, said = self.features[chosen].to(kind), self.said[chosen]
         fixed = x[:, ~free] @ start[~free].to(kind)
-        read = x[:, free]
+        scales, directions = _principal(x[:, free])
+        read = x[:, free] @ directions / scales
 
         def loss(values: Sequence[Tensor]) -> Tensor:
             logits = read @ values[0] + fixed
@@ -114,10 +116,20 @@ class Head:
                 miss = F.binary_cross_entropy_with_logits(logits, said.to(kind))
             return miss + _DECAY * values[0].square().mean()
 
-        [rows] = minimise(loss, [start[free].to(kind)], _STEPS)
+        whole = start[free].to(kind)
+        seen = directions.T @ whole
+        [rows] = minimise(loss, [seen * scales[:, None]], _STEPS)
+        rows = whole + directions @ (rows / scales[:, None] - seen)
         ops = start.clone()
         ops[free] = rows.float()
         return ops
+
+
+def _principal(x: Float[Tensor, "answers rows"]) -> tuple[Float[Tensor, " few"], Float[Tensor, "rows few"]]:
+    """Spreads and directions: measured in these, everything varies alike, and a fit takes far fewer steps."""
+    squares, directions = torch.linalg.eigh(x.T @ x / len(x))
+    kept = squares > _FLAT * squares[-1]
+    return squares[kept].sqrt(), directions[:, kept]
 
 
 def _answers(logits: Rows, output: Output) -> Tensor:
