@@ -14,10 +14,12 @@ from drasp.decompiler.elimination import Judge, Move, eliminate
 from drasp.decompiler.lines import constants_of, line_moves, linear_moves, operand_means
 from drasp.decompiler.oracle import Oracle, answering
 from drasp.decompiler.pipeline import norm_lines
+from drasp.decompiler.splitting import as_sum, split
 from drasp.decompiler.tidy import fold_constants, renumbered, without_unused
 from drasp.language import Program, check, parse
-from drasp.language.syntax import Project
+from drasp.language.syntax import ElementWise, Project, tensor_names
 from drasp.measure import predict
+from drasp.naming.simplify import simplify
 from drasp.tasks import load_task
 from drasp.transformer import Shape, Transformer, assemble, initial_weights
 from drasp.wiring import Receiver, write_program
@@ -332,3 +334,70 @@ def test_descent_never_ends_at_a_greater_loss():
 
     [found] = minimise(cliff, [torch.ones(1)], 5)
     assert 0.5 <= float(found.abs()) <= 1
+
+
+# ------------------------------------------------------------------------------------- splitting
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 2**32), st.integers(1, 2), st.integers(0, 2**32))
+def test_a_variable_read_as_a_sum_leaves_the_logits_as_they_are(seed, layers, cut):
+    """Every MLP as the sum of its double and its negative, in all places where MLPs are read."""
+    transformer = random_transformer(seed, layers, 1)
+    components, pool = Components(transformer), oracle(transformer)
+    graph = random_graph(components, components.means(pool), cut)
+    program = write_program(transformer, graph.wiring(), TASK.vocabulary, TASK.output)
+    summed = program
+    for name in [s.name for s in program.statements if isinstance(s, ElementWise)]:
+        whole = next(s for s in summed.statements if s.name == name)
+        tensors, parts = dict(summed.tensors), []
+        for part, times in ((f"{name}_double", 2.0), (f"{name}_negative", -1.0)):
+            for old in tensor_names(whole):
+                scale = times if ".out" in old else 1.0
+                tensors[old.replace(whole.function.name, f"F_{part}", 1)] = scale * tensors[old]
+            parts.append(replace(whole, name=part, function=replace(whole.function, name=f"F_{part}")))
+        where = summed.statements.index(whole)
+        statements = (*summed.statements[:where], *parts, *summed.statements[where + 1 :])
+        wider = replace(summed, statements=statements, tensors=tensors)
+        summed = as_sum(wider, name, [part.name for part in parts])
+    assert check(summed) == []
+    scale = max(1.0, max(float(b.logits.abs().max()) for b in pool.batches))
+    assert difference(answering(program), answering(summed), pool) <= 1e-4 * scale
+
+
+def additive_program() -> Program:
+    """Two of the hidden units hear the one variable, three the other: the MLP is a sum."""
+    program = small_program()
+    heard = {f"F.{i}": torch.zeros(rows, 4) for i, rows in enumerate((6, 156))}
+    generator = torch.Generator().manual_seed(1)
+    heard["F.0"][:, :2] = torch.randn(6, 2, generator=generator)
+    heard["F.1"][:, 2:] = torch.randn(156, 2, generator=generator)
+    hidden = torch.zeros(4, 5)
+    hidden[:2, :2], hidden[2:, 2:] = torch.randn(2, 2, generator=generator), torch.randn(2, 3, generator=generator)
+    return replace(program, tensors={**program.tensors, **heard, "F.hidden": hidden})
+
+
+def test_an_mlp_that_is_a_sum_is_split_but_for_a_constant():
+    program, pool = additive_program(), oracle(random_transformer(0, 1, 1))
+    parts = split(program, "m1", pool)
+    assert check(parts) == []
+    assert [len(s.inputs) for s in parts.statements if isinstance(s, ElementWise)] == [1, 1]
+    run, other = answering(program), answering(parts)
+    off = torch.cat([(run(b) - other(b))[b.valid] for b in pool.batches])
+    torch.testing.assert_close(off, off[:1].expand_as(off), atol=1e-4, rtol=0)
+    # The part that reads positions is a table, and that is one more project of positions.
+    assert simplify(parts).lines == simplify(program).lines
+
+
+def test_an_mlp_that_is_no_sum_does_not_pass_for_one():
+    program, pool = small_program(), oracle(random_transformer(0, 1, 1))
+    program = replace(program, tensors={**program.tensors, "F.1": torch.randn(156, 4)})
+    run, other = answering(program), answering(split(program, "m1", pool))
+    off = torch.cat([(run(b) - other(b))[b.valid] for b in pool.batches])
+    assert float(off.var(0).max()) > 1e-2
+
+
+def test_an_mlp_of_one_variable_is_not_split():
+    program, pool = small_program(), oracle(random_transformer(0, 1, 1))
+    text = PROGRAM.replace("element_wise_op(a1, pos,", "element_wise_op(a1,")
+    assert split(parse(text, program.tensors), "m1", pool) is None

@@ -40,6 +40,8 @@ class Judge(Generic[State]):
 
     def mended(self, state: State, target: float) -> tuple[State, float]:
         """The state, settled if it has to be, and its agreement: 0 where the target is not reached."""
+        if target > 1:
+            return state, 0.0
         if (agreement := self.match(state, target)) >= target:
             return state, agreement
         if self.loss(state) >= self.hopeless:

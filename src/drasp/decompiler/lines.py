@@ -39,10 +39,11 @@ Means = Mapping[Operand, Float[Tensor, " dims"]]
 
 @torch.no_grad()
 def operand_means(program: Program, oracle: Oracle) -> Means:
-    """The mean of everything that a line reads, over all positions of some inputs."""
+    """The mean of everything that a line reads, and of every function, over all positions of some inputs."""
     interpreter = Interpreter(program)
     wanted = {operand for statement in program.statements for operand in operands_of(statement)}
     wanted |= {Operand("one", s.name) for s in program.statements if isinstance(s, Norm)}
+    wanted |= {Operand(s.name) for s in program.statements if isinstance(s, ElementWise)}
     sums: dict[Operand, Tensor] = {}
     count = 0
     for batch in oracle.batches:
@@ -102,7 +103,7 @@ def line_moves(program: Program, means: Means) -> list[Move[Program]]:
 
 def _drop_variable(program: Program, name: str, means: Means) -> Program | None:
     """Every line that reads it does without; what only passes it on goes too."""
-    result: Program | None = program if _find(program, name) else None
+    result: Program | None = program if find(program, name) else None
     while result is not None and (reader := next((s for s in result.statements if _reads(s, name)), None)):
         match reader:
             case Select():
@@ -124,7 +125,7 @@ def _reads(statement: Statement, name: str) -> bool:
 
 
 def _drop_selects(program: Program, names: Sequence[str], means: Means) -> Program | None:
-    there = [name for name in names if _find(program, name)]
+    there = [name for name in names if find(program, name)]
     for name in there:
         program = _drop_select(program, name, means) or program
     return program if there else None
@@ -132,7 +133,7 @@ def _drop_selects(program: Program, names: Sequence[str], means: Means) -> Progr
 
 def _drop_norm(program: Program, name: str, means: Means) -> Program | None:
     """What was divided by the norm is divided by a constant."""
-    if _find(program, name) is None:
+    if find(program, name) is None:
         return None
     return divided_by_constant(program, name, float(means[Operand("one", name)][0]))
 
@@ -150,13 +151,13 @@ def with_bias(program: Program) -> Program:
     return replace(program, statements=statements, tensors={**program.tensors, f"R_{name}": zeros})
 
 
-def _find(program: Program, name: str) -> Statement | None:
+def find(program: Program, name: str) -> Statement | None:
     return next((statement for statement in program.statements if statement.name == name), None)
 
 
 def _drop_select(program: Program, name: str, means: Means) -> Program | None:
     """Its mean over queries joins a key-only select of the same key, where the head has one."""
-    select = _find(program, name)
+    select = find(program, name)
     if not isinstance(select, Select):
         return None
     new: dict[str, Statement | None] = {name: None}
@@ -183,7 +184,7 @@ def _is_twin(statement: Statement, select: Select, users: list[Aggregate]) -> bo
 
 def _drop_project(program: Program, name: str, means: Means) -> Program | None:
     """Its mean joins the bias."""
-    project, bias = _find(program, name), bias_of(program)
+    project, bias = find(program, name), bias_of(program)
     if not isinstance(project, Project) or not isinstance(project.op, TensorName) or bias is None:
         return None
     [target] = tensor_names(bias)
@@ -194,7 +195,7 @@ def _drop_project(program: Program, name: str, means: Means) -> Program | None:
 
 def drop_line(program: Program, name: str, operand: Operand | None, means: Means) -> Program | None:
     """Without a select, a project, or one input of a function: with the last one, the function goes."""
-    match _find(program, name):
+    match find(program, name):
         case Select():
             return _drop_select(program, name, means)
         case Project():
@@ -208,10 +209,17 @@ def drop_line(program: Program, name: str, operand: Operand | None, means: Means
 
 
 def _drop_input(program: Program, name: str, operand: Operand, means: Means) -> Program | None:
-    """Its mean joins the function's constant: the input `one`, or where there is none the hidden bias."""
-    statement = _find(program, name)
+    statement = find(program, name)
     if not isinstance(statement, ElementWise) or operand not in statement.inputs or len(statement.inputs) < 2:
         return None
+    smaller, tensors = without_input(program, statement, operand, means)
+    return changed(program, {name: smaller}, tensors)
+
+
+def without_input(
+    program: Program, statement: ElementWise, operand: Operand, means: Means
+) -> tuple[ElementWise, Mapping[str, Tensor]]:
+    """Its mean joins the function's constant: the input `one`, or where there is none the hidden bias."""
     assert isinstance(statement.function, Network)
     network = statement.function.name
     index = statement.inputs.index(operand)
@@ -226,8 +234,7 @@ def _drop_input(program: Program, name: str, operand: Operand, means: Means) -> 
         tensors[hidden] = program.tensors[hidden] + extra @ program.tensors[f"{network}.hidden"]
     del parts[index]
     tensors |= {f"{network}.{i}": part for i, part in enumerate(parts)}
-    inputs = tuple(v for v in statement.inputs if v != operand)
-    return changed(program, {name: replace(statement, inputs=inputs)}, tensors)
+    return replace(statement, inputs=tuple(v for v in statement.inputs if v != operand)), tensors
 
 
 # ----------------------------------------------------------------------------------- linear MLPs
@@ -244,7 +251,7 @@ def linear_moves(program: Program, oracle: Oracle) -> list[Move[Program]]:
 
 def _make_linear(program: Program, name: str, oracle: Oracle) -> Program | None:
     """Its projects become projects of what it reads."""
-    statement, bias = _find(program, name), bias_of(program)
+    statement, bias = find(program, name), bias_of(program)
     readers = [s for s in program.statements if name in variables_read(s)]
     if not isinstance(statement, ElementWise) or bias is None:
         return None

@@ -16,6 +16,7 @@ from drasp.decompiler.lines import Means, line_moves, linear_moves, operand_mean
 from drasp.decompiler.oracle import Batch, Oracle, answering
 from drasp.decompiler.result import Decompiled, PassRecord, Point
 from drasp.decompiler.search import QUICK, THOROUGH, Search
+from drasp.decompiler.splitting import split_moves
 from drasp.decompiler.ugs import PAPER_SETTINGS, UgsSettings, prune_by_gates
 from drasp.errors import DraspError
 from drasp.language.syntax import Program
@@ -35,6 +36,10 @@ TARGETS = (0.95, 0.9, 0.8, 0.6, 0.3, 0.0)
 LOWEST = 0.92
 WORTH_OF_A_LINE = 0.01
 FRESH_INPUTS = 2000
+
+# Agreement that a program must have; more than 1 where it is not wanted at all.
+Target = Callable[[Program], float]
+UNWANTED = 2.0
 
 
 def _silent(_record: PassRecord) -> None:
@@ -81,14 +86,18 @@ def _prune_by_elimination(search: Search) -> Graph:
         for cut in (_cut_components, _cut_edges, _make_norms_constant):
             state = search.once(partial(cut, search, target), state)
         state = State(state.graph, search.write(state.graph))
-    for shorten in (_cut_variables, _make_mlps_linear, _cut_lines):
-        state = search.once(partial(shorten, search, _always(TARGETS[0])), state)
+    state = _shortened(search, state, _always(TARGETS[0]))
     if search.effort.thorough:
         target = search.worth_it(_written(state), WORTH_OF_A_LINE, LOWEST)
         state = search.once(partial(_cut_attention_for_lines, search, target), state)
-        for shorten in (_cut_variables, _make_mlps_linear, _cut_lines):
-            state = search.once(partial(shorten, search, target), state)
+        state = _shortened(search, state, target)
     return state.graph
+
+
+def _shortened(search: Search, state: State, target: Target) -> State:
+    for shorten in (_cut_variables, _make_mlps_linear, _split_mlps, _cut_lines):
+        state = search.once(partial(shorten, search, target), state)
+    return state
 
 
 # --------------------------------------------------------------------------------------- passes
@@ -129,16 +138,12 @@ def _less_graph(search: Search, name: str, moves: Sequence[Move[Graph]], target:
     return State(eliminate(state.graph, lambda _: moves, judge, _always(target), accepted, patience))
 
 
-# Agreement that a program must have.
-Target = Callable[[Program], float]
-
-
 def _cut_attention_for_lines(search: Search, target: Target, state: State) -> State:
     """Heads need not see all that they see: where agreement suffers, but lines are saved, many selects at once."""
 
     def graph_target(graph: Graph) -> float:
         program = search.write(graph)
-        return 2.0 if program is None else target(program)  # what cannot be written cannot be accepted
+        return UNWANTED if program is None else target(program)
 
     judge, accepted = search.graph_judge(), search.accept_graph("cut attention for lines")
     moves = _attention_moves(search)
@@ -152,6 +157,16 @@ def _cut_variables(search: Search, target: Target, state: State) -> State:
 
 def _make_mlps_linear(search: Search, target: Target, state: State) -> State:
     return _less_program(search, "make MLPs linear", lambda now, _: linear_moves(now, search.regression), target, state)
+
+
+def _split_mlps(search: Search, target: Target, state: State) -> State:
+    """Where that makes no more lines: parts that read one-hot variables are tables, and join what follows."""
+
+    def no_longer(program: Program) -> float:
+        return target(program) if simplify(program).lines <= most else UNWANTED
+
+    most = simplify(_written(state)).lines
+    return _less_program(search, "split MLPs", lambda now, _: split_moves(now, search.probe), no_longer, state)
 
 
 def _cut_lines(search: Search, target: Target, state: State) -> State:

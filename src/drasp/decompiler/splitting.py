@@ -1,0 +1,130 @@
+"""An MLP of several variables as a sum of MLPs of one variable each; readers of the sum read every part."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+from torch import Tensor
+
+from drasp.decompiler.elimination import Move
+from drasp.decompiler.lines import find, operand_means, without_input
+from drasp.decompiler.oracle import Oracle
+from drasp.decompiler.tidy import without_unused
+from drasp.language.syntax import (
+    ONE,
+    Aggregate,
+    ElementWise,
+    Network,
+    Norm,
+    Operand,
+    Prediction,
+    Program,
+    Project,
+    Reference,
+    Select,
+    Statement,
+    TensorName,
+    tensor_names,
+)
+from drasp.naming.rewrite import fresh_name
+
+
+def split_moves(program: Program, oracle: Oracle) -> list[Move[Program]]:
+    """For every MLP of several variables."""
+    return [
+        Move(("split", s.name), lambda p, name=s.name: split(p, name, oracle))
+        for s in program.statements
+        if isinstance(s, ElementWise) and isinstance(s.function, Network)
+    ]
+
+
+def split(program: Program, name: str, oracle: Oracle) -> Program | None:
+    """Each part is the MLP itself, with the means of its other inputs; the mean of the whole is counted once."""
+    whole = find(program, name)
+    if not isinstance(whole, ElementWise) or not isinstance(whole.function, Network):
+        return None
+    variables = [operand for operand in whole.inputs if operand != ONE]
+    if len(variables) < 2:
+        return None
+    means = operand_means(program, oracle)
+    parts: list[ElementWise] = []
+    for operand in variables:
+        part, own = _copied(program, whole, fresh_name(program, f"{name}_{operand.variable}"))
+        program = replace(program, tensors={**program.tensors, **own})
+        for other in variables:
+            if other != operand:
+                part, tensors = without_input(program, part, other, means)
+                program = replace(program, tensors={**program.tensors, **tensors})
+        if parts:
+            bias = next(n for n in tensor_names(part) if n.endswith(".out_bias"))
+            program = replace(program, tensors={**program.tensors, bias: program.tensors[bias] - means[Operand(name)]})
+        parts.append(part)
+    statements: list[Statement] = []
+    for statement in program.statements:
+        statements += parts if statement is whole else [statement]
+    return as_sum(replace(program, statements=tuple(statements)), name, [part.name for part in parts])
+
+
+def _copied(program: Program, whole: ElementWise, name: str) -> tuple[ElementWise, dict[str, Tensor]]:
+    """The same function by another name, with tensors of its own."""
+    assert isinstance(whole.function, Network)
+    before, after = whole.function.name, fresh_name(program, f"F_{name}")
+    tensors = {after + old.removeprefix(before): program.tensors[old] for old in tensor_names(whole)}
+    return replace(whole, name=name, function=replace(whole.function, name=after)), tensors
+
+
+def as_sum(program: Program, name: str, parts: Sequence[str]) -> Program:
+    """The program in which what read the variable reads the parts; they stand where it stood."""
+    return _Sum(program, {name: tuple(parts)}).result()
+
+
+class _Sum:
+    """`parts` says which variables have become sums, and of what."""
+
+    def __init__(self, program: Program, parts: dict[str, tuple[str, ...]]) -> None:
+        self.program, self.parts = program, parts
+        self.tensors = dict(program.tensors)
+
+    def result(self) -> Program:
+        statements = [new for statement in self.program.statements for new in self.expanded(statement)]
+        return without_unused(replace(self.program, statements=tuple(statements), tensors=self.tensors))
+
+    def expanded(self, statement: Statement) -> list[Statement]:
+        match statement:
+            case Select(name, query, key):
+                pairs = list(product(self.operands(query), self.operands(key)))
+                names = self.names(name, len(pairs))
+                return [replace(statement, name=n, query=q, key=k) for n, (q, k) in zip(names, pairs, strict=True)]
+            case Aggregate(name, selectors, value):
+                values = self.operands(value)
+                heard = self.references(selectors)
+                names = self.names(name, len(values))
+                return [
+                    replace(statement, name=n, selectors=heard, value=v) for n, v in zip(names, values, strict=True)
+                ]
+            case Project(name, source):
+                sources = self.operands(source)
+                names = self.names(name, len(sources))
+                return [replace(statement, name=n, input=v) for n, v in zip(names, sources, strict=True)]
+            case Norm(inputs=inputs, op=TensorName(tensor)) | ElementWise(inputs=inputs, function=Network(tensor)):
+                read = [(i, operand) for i, old in enumerate(inputs) for operand in self.operands(old)]
+                shared = {f"{tensor}.{place}": self.tensors[f"{tensor}.{i}"] for place, (i, _) in enumerate(read)}
+                self.tensors |= shared
+                return [replace(statement, inputs=tuple(operand for _, operand in read))]
+            case Prediction(logits=logits):
+                return [replace(statement, logits=self.references(logits))]
+            case _:
+                return [statement]
+
+    def names(self, name: str, count: int) -> tuple[str, ...]:
+        """For the statements that one becomes; those that read it will read them all."""
+        if count == 1:
+            return (name,)
+        self.parts[name] = tuple(fresh_name(self.program, f"{name}_{i}") for i in range(count))
+        return self.parts[name]
+
+    def operands(self, old: Operand) -> list[Operand]:
+        return [replace(old, variable=name) for name in self.parts.get(old.variable, (old.variable,))]
+
+    def references(self, old: tuple[Reference, ...]) -> tuple[Reference, ...]:
+        return tuple(Reference(name) for r in old for name in self.parts.get(r.variable, (r.variable,)))
