@@ -22,11 +22,11 @@ import torch
 
 from drasp.decompiler.components import Components
 from drasp.decompiler.gates import EdgeGates
-from drasp.decompiler.oracle import Oracle
 from drasp.decompiler.pipeline import METHODS, decompile
-from drasp.decompiler.result import count_primitives
 from drasp.decompiler.ugs import PAPER_SETTINGS, Training, UgsSettings
+from drasp.fitting.oracle import Oracle
 from drasp.model_files import load_model
+from drasp.rewriting.parts import count_primitives
 from drasp.tasks import Task, load_task, task_of_model
 from drasp.transformer import Transformer
 

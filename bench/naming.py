@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drasp.decompiler.oracle import Oracle, answering
+from drasp.fitting.oracle import Oracle, answering
 from drasp.language import Interpreter, Program, parse
 from drasp.language.syntax import (
     ElementWise,
@@ -33,7 +33,7 @@ from drasp.language.syntax import (
 )
 from drasp.naming.judge import TOLERANCE
 from drasp.naming.pipeline import name_program
-from drasp.naming.rewrite import dense_ops
+from drasp.rewriting.rewrite import dense_ops
 from drasp.tasks.task import Task, answer_task
 
 NOISE = 0.05  # of a tensor's largest entry

@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drasp.decompiler.components import Components, Graph, Sender
-from drasp.decompiler.descent import minimise
 from drasp.decompiler.elimination import Judge, Move, eliminate
 from drasp.decompiler.lines import constants_of, line_moves, linear_moves, operand_means
-from drasp.decompiler.oracle import Oracle, answering
 from drasp.decompiler.pipeline import norm_lines
 from drasp.decompiler.splitting import as_sum, split
-from drasp.decompiler.tidy import fold_constants, renumbered, without_unused
+from drasp.fitting.descent import minimise
+from drasp.fitting.oracle import Oracle, answering
 from drasp.language import Program, check, parse
 from drasp.language.syntax import ElementWise, Project, tensor_names
 from drasp.measure import predict
-from drasp.naming.simplify import simplify
+from drasp.rewriting.simplify import simplify
+from drasp.rewriting.tidy import fold_constants, renumbered, without_unused
 from drasp.tasks import load_task
 from drasp.transformer import Shape, Transformer, assemble, initial_weights
 from drasp.wiring import Receiver, write_program
@@ -101,6 +101,24 @@ def test_the_oracle_counts_agreement_as_the_measures_do():
     )
     assert pool.match_if(lambda b: components.logits(components.whole(), b), (expected + 1) / 40) == 0
     assert pool.mean_loss(lambda b: b.logits) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("task", [TASK, LANGUAGE])
+def test_disagreement_is_the_chance_of_another_answer(task):
+    transformer, other = random_transformer(1, 1, 1, task), random_transformer(2, 1, 1, task)
+    pool = oracle(transformer, task, count=6)
+    batch = pool.batches[0]
+    logits = Components(other).logits(Components(other).whole(), batch)
+    for row, chance in enumerate(pool.disagreement(batch, logits).tolist()):
+        agreeing = 1.0
+        for column in batch.valid[row].nonzero()[:, 0].tolist():
+            said, model = logits[row, column], batch.logits[row, column]
+            if task.output == "softmax":
+                agreeing *= float(said.exp()[model.argmax()] / said.exp().sum())
+            else:
+                for value, answer in zip(said.tolist(), model.tolist(), strict=True):
+                    agreeing *= 1 / (1 + np.exp(-value if answer > 0 else value))
+        assert chance == pytest.approx(1 - agreeing, abs=1e-5)
 
 
 def cutting(components: Components, means) -> list[Move[Graph]]:

@@ -10,12 +10,12 @@ import torch
 from cases import CASES
 from command import drasp, fails
 from drasp.errors import DraspError
+from drasp.fitting.head import Head
 from drasp.language import Interpreter, Program, check, load_program, parse, program_files
 from drasp.language.printer import to_text
 from drasp.language.tables import canonical_text, read_table, write_followers, write_table
 from drasp.naming.difference import difference
 from drasp.naming.explain import _clusters, explain, text
-from drasp.naming.head import Head
 from drasp.naming.inputs import inputs_for
 from drasp.naming.rounding import _whole_column
 from drasp.tasks import load_task

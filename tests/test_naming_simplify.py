@@ -7,7 +7,7 @@ import torch
 
 from drasp.language import Interpreter, Program, check, parse, program_files
 from drasp.language.printer import to_text
-from drasp.naming.simplify import canonical, simplify
+from drasp.rewriting.simplify import canonical, simplify
 from random_programs import random_program
 
 HEADER = "vocab = [a, b, BOS]\nspecial = [BOS]\npositions = 8\n"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from drasp.decompiler.oracle import Oracle, answering
+from drasp.fitting.oracle import Oracle, answering
 from drasp.language import Interpreter, Program, parse, tensor_primitive
 from drasp.language.bases import Positions, Tokens
 from drasp.language.syntax import PrimitiveTensor, Select, TensorName
@@ -15,7 +15,7 @@ from drasp.naming.elementwise import nearest_map
 from drasp.naming.families import candidates, library
 from drasp.naming.judge import Judge
 from drasp.naming.pipeline import name_program
-from drasp.naming.rewrite import dense_ops
+from drasp.rewriting.rewrite import dense_ops
 from drasp.tasks import load_task
 
 TASK, LANGUAGE = load_task("repeat_copy"), load_task("D3")

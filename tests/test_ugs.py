@@ -11,13 +11,13 @@ from command import fails
 from drasp.decompiler.checkpoint import Progress, store
 from drasp.decompiler.components import Components, Graph, Sender
 from drasp.decompiler.gates import EdgeGates, GatedModel, Learnt, sample_masks
-from drasp.decompiler.oracle import answering
 from drasp.decompiler.pipeline import decompile
 from drasp.decompiler.program_gates import ProgramGates, path_gates, product_gates
 from drasp.decompiler.search import Search
-from drasp.decompiler.tidy import without_unused
 from drasp.decompiler.ugs import Run, Stages, UgsSettings, next_coefficient, prune_by_gates, representative
 from drasp.errors import DraspError
+from drasp.fitting.oracle import answering
+from drasp.rewriting.tidy import without_unused
 from drasp.wiring import write_program
 from test_decompiler_passes import OUT, TASK, difference, only_token_to_output, oracle, random_graph, random_transformer
 

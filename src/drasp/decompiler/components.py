@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from drasp.decompiler.oracle import Batch, Oracle
+from drasp.fitting.oracle import Batch, Oracle
 from drasp.transformer import Layer, LayerNorm, Transformer
 from drasp.wiring import Receiver, Sent, Stream, Wiring, total
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from drasp.decompiler.components import Components, Edge, Graph, component_of
-from drasp.decompiler.oracle import Batch, Oracle
+from drasp.fitting.oracle import Batch, Oracle
 from drasp.transformer import LayerNorm
 from drasp.wiring import Receiver
 

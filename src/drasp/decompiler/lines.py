@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from drasp.decompiler.elimination import Move
-from drasp.decompiler.oracle import Oracle
-from drasp.decompiler.tidy import bias_of, changed, operands_of, variables_read, without_logits
+from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
 from drasp.language.bases import size
 from drasp.language.interpreter import basis_of
@@ -29,8 +28,9 @@ from drasp.language.syntax import (
     TensorName,
     tensor_names,
 )
-from drasp.naming.rewrite import dtype_of, fresh_name
-from drasp.naming.shorten import divided_by_constant
+from drasp.rewriting.parts import divided_by_constant, find, without_select
+from drasp.rewriting.rewrite import dtype_of, fresh_name
+from drasp.rewriting.tidy import bias_of, changed, operands_of, variables_read, without_logits
 
 _MOST_ROWS = 8000  # answers for least squares
 
@@ -151,27 +151,19 @@ def with_bias(program: Program) -> Program:
     return replace(program, statements=statements, tensors={**program.tensors, f"R_{name}": zeros})
 
 
-def find(program: Program, name: str) -> Statement | None:
-    return next((statement for statement in program.statements if statement.name == name), None)
-
-
 def _drop_select(program: Program, name: str, means: Means) -> Program | None:
     """Its mean over queries joins a key-only select of the same key, where the head has one."""
     select = find(program, name)
     if not isinstance(select, Select):
         return None
-    new: dict[str, Statement | None] = {name: None}
-    users = [s for s in program.statements if isinstance(s, Aggregate) and name in variables_read(s)]
-    for user in users:
-        new[user.name] = replace(user, selectors=tuple(r for r in user.selectors if r.variable != name))
-    tensors: dict[str, Tensor] = {}
     if select.query != ONE and isinstance(select.op, TensorName):
+        users = [s for s in program.statements if isinstance(s, Aggregate) and name in variables_read(s)]
         twin = next((s for s in program.statements if _is_twin(s, select, users)), None)
         if twin is not None:
             [target] = tensor_names(twin)
             extra = means[select.query] @ program.tensors[select.op.name]
-            tensors[target] = program.tensors[target] + extra[None]
-    return changed(program, new, tensors)
+            program = replace(program, tensors={**program.tensors, target: program.tensors[target] + extra[None]})
+    return without_select(program, name)
 
 
 def _is_twin(statement: Statement, select: Select, users: list[Aggregate]) -> bool:

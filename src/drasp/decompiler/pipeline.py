@@ -13,17 +13,17 @@ from drasp.decompiler.checkpoint import Found, State
 from drasp.decompiler.components import Edge, Graph, Sender
 from drasp.decompiler.elimination import Move, eliminate
 from drasp.decompiler.lines import Means, line_moves, linear_moves, operand_means, variable_moves, with_bias
-from drasp.decompiler.oracle import Batch, Oracle, answering
 from drasp.decompiler.result import Decompiled, PassRecord, Point
 from drasp.decompiler.search import QUICK, THOROUGH, Search
 from drasp.decompiler.splitting import split_moves
 from drasp.decompiler.ugs import PAPER_SETTINGS, UgsSettings, prune_by_gates
 from drasp.errors import DraspError
+from drasp.fitting.oracle import Batch, Oracle, answering
 from drasp.language.syntax import Program
 from drasp.measure import agreeing, predictions, share
 from drasp.naming.judge import TOLERANCE
 from drasp.naming.pipeline import name_program
-from drasp.naming.simplify import simplify
+from drasp.rewriting.simplify import simplify
 from drasp.tasks import Task
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output
@@ -31,7 +31,7 @@ from drasp.wiring import Receiver
 
 METHODS = ("fast", "ugs")
 # The agreement that the search keeps to. Graphs are held to less only while their programs are too long to be written.
-TARGETS = (0.95, 0.9, 0.8, 0.6, 0.3, 0.0)
+TARGETS = (0.95, 0.9, 0.7, 0.4, 0.0)
 # In the end a line may go for a hundredth of the inputs, down to this.
 LOWEST = 0.92
 WORTH_OF_A_LINE = 0.01
@@ -83,8 +83,10 @@ def _prune_by_elimination(search: Search) -> Graph:
     for target in TARGETS:
         if state.program is not None:
             break
-        for cut in (_cut_components, _cut_edges, _make_norms_constant):
+        for cut in (_cut_components, _cut_edges):
             state = search.once(partial(cut, search, target), state)
+        if search.is_sparse(state.graph):
+            state = search.once(partial(_make_norms_constant, search, target), state)
         state = State(state.graph, search.write(state.graph))
     state = _shortened(search, state, _always(TARGETS[0]))
     if search.effort.thorough:
@@ -134,7 +136,8 @@ def _make_norms_constant(search: Search, target: float, state: State) -> State:
 
 def _less_graph(search: Search, name: str, moves: Sequence[Move[Graph]], target: float, state: State) -> State:
     judge, accepted = search.graph_judge(), search.accept_graph(name)
-    patience = search.effort.patience
+    # A model that does not get shorter at the first target is worth a look, but not as much of it.
+    patience = search.effort.patience if target == TARGETS[0] else min(2, search.effort.patience)
     return State(eliminate(state.graph, lambda _: moves, judge, _always(target), accepted, patience))
 
 
@@ -281,11 +284,13 @@ def _result(search: Search, graph: Graph, min_match: float, max_lines: int) -> D
             best[found.lines] = found
     points: list[Point] = []
     reached = 0.0
-    for _, found in sorted(best.items()):
+    for lines, found in sorted(best.items()):
         if found.match > reached or not points:
-            polished = search.polished(found)
-            reached = polished.match
-            points.append(Point(simplify(polished.program), fresh.match(answering(polished.program))))
+            # Longer ones than the one that will be picked are there for comparison only.
+            in_question = lines <= max_lines and not any(point.match.value >= min_match for point in points)
+            best_form = search.polished(found) if in_question else found
+            reached = best_form.match
+            points.append(Point(simplify(best_form.program), fresh.match(answering(best_form.program))))
     pick = choose(points, min_match, max_lines)
     pruned = time.perf_counter()
     final = _named(search, pick, fresh, min_match)

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from drasp.decompiler.gates import CONSTANT_RATE, START, sample_masks
 from drasp.decompiler.lines import constants_of, drop_line, operand_means
-from drasp.decompiler.oracle import Batch, Oracle, answering
-from drasp.decompiler.tidy import bias_of
+from drasp.fitting.oracle import Batch, Oracle, answering
 from drasp.language.syntax import (
     ONE,
     ElementWise,
@@ -26,6 +25,7 @@ from drasp.language.syntax import (
     TensorName,
     tensor_names,
 )
+from drasp.rewriting.tidy import bias_of
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from typing import Any
 
 from drasp.errors import DraspError
 from drasp.language import load_program, program_files
-from drasp.language.syntax import ElementWise, Network, PrimitiveTensor, Program, Project, Select
+from drasp.language.syntax import Program
 from drasp.measure import Share
 from drasp.output_folder import MARK, SCHEMA_VERSION, write_files
 from drasp.report.examples import Examples, draw_examples
 from drasp.report.page import REPORT, report_page
+from drasp.rewriting.parts import count_primitives
 from drasp.tasks import TASKS
 
 
@@ -166,23 +167,3 @@ def _pick_record(program: Program, match: float, interval: tuple[float, float]) 
 
 def _json_bytes(record: dict[str, Any]) -> bytes:
     return (json.dumps(record, indent=2) + "\n").encode()
-
-
-def count_primitives(program: Program) -> dict[str, dict[str, int]]:
-    """How many of the program's operations have a name, and how many of these are small tables written out."""
-    counts = {kind: {"named": 0, "tables": 0, "total": 0} for kind in ("select", "project", "elementwise")}
-    for statement in program.statements:
-        table = False
-        match statement:
-            case Select(op=op) | Project(op=op):
-                kind = "select" if isinstance(statement, Select) else "project"
-                named = isinstance(op, PrimitiveTensor)
-                table = isinstance(op, PrimitiveTensor) and op.primitive in ("table", "followers")
-            case ElementWise(function=function):
-                kind, named = "elementwise", not isinstance(function, Network)
-            case _:
-                continue
-        counts[kind]["named"] += named
-        counts[kind]["tables"] += table
-        counts[kind]["total"] += 1
-    return counts

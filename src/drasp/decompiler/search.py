@@ -12,14 +12,15 @@ from torch import Tensor
 
 from drasp.decompiler.checkpoint import Found, Progress, State, load, store
 from drasp.decompiler.components import Components, Graph
-from drasp.decompiler.descent import fit_tensors, minimise
 from drasp.decompiler.elimination import Judge
 from drasp.decompiler.lines import constants_of
-from drasp.decompiler.oracle import Oracle, answering
 from drasp.decompiler.result import PassRecord
+from drasp.fitting.descent import fit_tensors, minimise
+from drasp.fitting.head import refitted
+from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import Program
-from drasp.naming.head import refitted
-from drasp.naming.simplify import simplify
+from drasp.rewriting.parts import stored_selects
+from drasp.rewriting.simplify import simplify
 from drasp.tasks import Task
 from drasp.transformer import Transformer
 from drasp.wiring import write_program
@@ -28,6 +29,7 @@ _BRIEF_STEPS = 5
 _LONGER_STEPS = 12
 _FEW_ANSWERS_INPUTS, _MANY_ANSWERS_INPUTS = 4000, 1200
 _WITHIN_REACH = 0.4
+_TRUE_ENOUGH = 0.995  # agreement that is not worth raising
 _MOST_LINES = 400  # a graph whose program is longer is pruned further before it is written
 _MOST_EDGES = 40
 
@@ -162,10 +164,13 @@ class Search:
 
     def write(self, graph: Graph) -> Program | None:
         """The graph's program, unless it is still too long to be worth writing."""
-        if len(graph.kept) > _MOST_EDGES:
+        if not self.is_sparse(graph):
             return None
         program = write_program(self.transformer, graph.wiring(), self.task.vocabulary, self.task.output)
         return program if program.lines <= _MOST_LINES else None
+
+    def is_sparse(self, graph: Graph) -> bool:
+        return len(graph.kept) <= _MOST_EDGES
 
     def accept_graph(self, name: str) -> Callable[[Graph, float], None]:
         def accepted(graph: Graph, match: float) -> None:
@@ -192,7 +197,12 @@ class Search:
         self.progress.found.append(Found(match, program, simplify(program).lines))
 
     def polished(self, found: Found) -> Found:
-        """With its constants settled, where that helps: a program may have been accepted without."""
-        settled = refitted(self.program_judge().settle_longer(found.program), self.regression)
-        match = self.check.match(answering(settled)).value
-        return Found(match, settled, found.lines) if match > found.match else found
+        """Fitted as a whole to agree more often, where that helps: passes settle constants only, and briefly."""
+        if found.match >= _TRUE_ENOUGH:
+            return found
+        program = found.program
+        names = [*constants_of(program), *stored_selects(program)]
+        fitted = fit_tensors(program, names, self.fit, _LONGER_STEPS, Oracle.disagreement)
+        fitted = refitted(fitted, self.regression)
+        match = self.check.match(answering(fitted)).value
+        return Found(match, fitted, found.lines) if match > found.match else found

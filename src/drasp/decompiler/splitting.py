@@ -7,9 +7,8 @@ from itertools import product
 from torch import Tensor
 
 from drasp.decompiler.elimination import Move
-from drasp.decompiler.lines import find, operand_means, without_input
-from drasp.decompiler.oracle import Oracle
-from drasp.decompiler.tidy import without_unused
+from drasp.decompiler.lines import operand_means, without_input
+from drasp.fitting.oracle import Oracle
 from drasp.language.syntax import (
     ONE,
     Aggregate,
@@ -26,7 +25,9 @@ from drasp.language.syntax import (
     TensorName,
     tensor_names,
 )
-from drasp.naming.rewrite import fresh_name
+from drasp.rewriting.parts import find
+from drasp.rewriting.rewrite import fresh_name
+from drasp.rewriting.tidy import without_unused
 
 
 def split_moves(program: Program, oracle: Oracle) -> list[Move[Program]]:

@@ -21,12 +21,12 @@ from torch import Tensor
 
 from drasp.decompiler.components import Graph, Sender
 from drasp.decompiler.gates import EdgeGates
-from drasp.decompiler.oracle import Batch, answering
 from drasp.decompiler.program_gates import Gate, ProgramGates, path_gates, product_gates
 from drasp.decompiler.search import Search
-from drasp.decompiler.tidy import without_unused
+from drasp.fitting.oracle import Batch, answering
 from drasp.language.syntax import Program
-from drasp.naming.simplify import simplify
+from drasp.rewriting.simplify import simplify
+from drasp.rewriting.tidy import without_unused
 from drasp.wiring import Receiver
 
 _FACTOR = 5.0  # from the known coefficients into the unknown

@@ -4,7 +4,7 @@ from difflib import unified_diff
 
 from drasp.language import Program, statement_text
 from drasp.language.syntax import tensor_names
-from drasp.naming.simplify import simplify
+from drasp.rewriting.simplify import simplify
 
 _SAME = 1e-5  # of the larger entry: tensors that differ by less are equal
 

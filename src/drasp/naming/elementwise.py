@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from drasp.decompiler.oracle import Oracle
 from drasp.errors import DraspError
+from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
 from drasp.language.bases import size
 from drasp.language.function_primitives import function_primitives
@@ -26,8 +26,8 @@ from drasp.language.syntax import (
     Statement,
 )
 from drasp.naming.judge import Judge
-from drasp.naming.rewrite import fresh_name, reexpress, where_it_matters
 from drasp.naming.shorten import with_linear
+from drasp.rewriting.rewrite import fresh_name, reexpress, where_it_matters
 
 _POSITIONS = 20_000
 _MOST_DIMENSIONS = 1200

@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from drasp.decompiler.tidy import operands_of
 from drasp.errors import DraspError
 from drasp.language import Interpreter, Program, statement_text
 from drasp.language.bases import labels
 from drasp.language.interpreter import basis_of
 from drasp.language.syntax import Aggregate, ElementWise, Operand, Project, Select, Statement
-from drasp.naming.rewrite import dense_ops
+from drasp.rewriting.rewrite import dense_ops
+from drasp.rewriting.tidy import operands_of
 
 _SHOWN = 4  # samples from each end
 _ENTRIES = 4  # of a variable's value

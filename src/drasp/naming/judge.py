@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from drasp.decompiler.descent import fit_tensors
-from drasp.decompiler.oracle import Oracle, answering
-from drasp.language.syntax import Program, Select, TensorName
-from drasp.naming.head import refitted
+from drasp.fitting.descent import fit_tensors
+from drasp.fitting.head import refitted
+from drasp.fitting.oracle import Oracle, answering
+from drasp.language.syntax import Program
+from drasp.rewriting.parts import stored_selects
 
 TOLERANCE = 0.01  # of agreement, that all names together may cost
 _NEAR = 0.08  # of agreement: what is further off is not worth fitting selects for
@@ -43,21 +44,17 @@ class Judge:
         fitted = refitted(program, self.fit)
         if self.passes(fitted):
             return fitted
-        if not _stored_selects(program) or self.closeness(fitted) < self.floor - _NEAR:
+        if not stored_selects(program) or self.closeness(fitted) < self.floor - _NEAR:
             return None
         settled = self.settled(fitted)
         return settled if self.passes(settled) else None
 
     def settled(self, program: Program) -> Program:
         """With what has no name fitted to the model: selects first, then projects."""
-        return refitted(fit_tensors(program, _stored_selects(program), self.fit.part(4), _STEPS), self.fit)
+        return refitted(fit_tensors(program, stored_selects(program), self.fit.part(4), _STEPS), self.fit)
 
     def closeness(self, program: Program) -> float:
         """Agreement on a small part of the pool, for ranking; ties go to the smaller loss."""
         probe = self.fit.part(max(1, len(self.fit.batches) // 2))
         run = answering(program)
         return probe.match(run).value - 1e-3 * min(probe.mean_loss(run), 100.0)
-
-
-def _stored_selects(program: Program) -> list[str]:
-    return [s.op.name for s in program.statements if isinstance(s, Select) and isinstance(s.op, TensorName)]

@@ -1,13 +1,13 @@
 """From a pruned program to one that a person reads: the passes, in order."""
 
-from drasp.decompiler.oracle import Oracle
+from drasp.fitting.oracle import Oracle
 from drasp.language.syntax import ElementWise, Network, Program, Select, TensorName
 from drasp.naming.elementwise import name_function
 from drasp.naming.judge import Judge
 from drasp.naming.rounding import round_projects, round_selects
 from drasp.naming.shorten import shorten
-from drasp.naming.simplify import simplify
 from drasp.naming.tensors import name_projects, name_select
+from drasp.rewriting.simplify import simplify
 
 _TRUE_ENOUGH = 0.99
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drasp.decompiler.oracle import Oracle, answering
-from drasp.decompiler.result import count_primitives
+from drasp.fitting.oracle import Oracle, answering
 from drasp.language import Program, program_files
 from drasp.measure import Share
 from drasp.naming.pipeline import name_program
 from drasp.output_folder import MARK, SCHEMA_VERSION
+from drasp.rewriting.parts import count_primitives
 from drasp.tasks import Task
 from drasp.transformer import Transformer
 

@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drasp.decompiler.tidy import changed
+from drasp.fitting.head import Head, Rows
 from drasp.language import Interpreter
 from drasp.language.bases import Basis, Space, labels
 from drasp.language.interpreter import basis_of
 from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor, Program, Project, Select, TensorName
 from drasp.language.tables import write_followers, write_table
-from drasp.naming.head import Head, Rows
 from drasp.naming.judge import Judge
-from drasp.naming.rewrite import dense_ops, dtype_of
 from drasp.naming.tensors import project_bases, select_usage
+from drasp.rewriting.rewrite import dense_ops, dtype_of
+from drasp.rewriting.tidy import changed
 
 _LARGEST = range(1, 31)  # what a tensor's largest entry is rounded to
 _MARGIN = 1e-3  # of the largest entry: nearer to 0, a logit's sign is an accident of rounding

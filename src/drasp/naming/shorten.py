@@ -10,30 +10,27 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from drasp.decompiler.oracle import Oracle
-from drasp.decompiler.tidy import changed, operands_of, variables_read, without_logits
+from drasp.fitting.head import projects_of
+from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
 from drasp.language.bases import size
 from drasp.language.interpreter import basis_of
 from drasp.language.syntax import (
     ONE,
-    Aggregate,
     ElementWise,
-    Network,
     Norm,
     Operand,
     Prediction,
     Program,
     Project,
     Reference,
-    Select,
-    Statement,
     TensorName,
 )
-from drasp.naming.head import projects_of
 from drasp.naming.judge import Judge
-from drasp.naming.rewrite import dense_ops, dtype_of, fresh_name
-from drasp.naming.simplify import simplify
+from drasp.rewriting.parts import divided_by_constant
+from drasp.rewriting.rewrite import dtype_of, fresh_name
+from drasp.rewriting.simplify import simplify
+from drasp.rewriting.tidy import changed, variables_read, without_logits
 
 
 def shorten(program: Program, judge: Judge) -> Program:
@@ -65,14 +62,6 @@ def _moves(program: Program, oracle: Oracle) -> Iterator[tuple[str, Program]]:
                 pass
 
 
-def without_select(program: Program, name: str) -> Program:
-    new: dict[str, Statement | None] = {name: None}
-    for user in program.statements:
-        if isinstance(user, Aggregate) and name in variables_read(user):
-            new[user.name] = replace(user, selectors=tuple(r for r in user.selectors if r.variable != name))
-    return changed(program, new, {})
-
-
 @torch.no_grad()
 def _without_norm(program: Program, name: str, oracle: Oracle) -> Program:
     """What was divided by the norm is divided by its mean."""
@@ -83,46 +72,6 @@ def _without_norm(program: Program, name: str, oracle: Oracle) -> Program:
         total += float(inverse[..., 0][batch.real].sum())
         count += int(batch.real.sum())
     return divided_by_constant(program, name, total / count)
-
-
-def divided_by_constant(program: Program, norm: str, inverse: float) -> Program:
-    """The program in which a norm is a number; the number goes into the tensors."""
-    ops = dense_ops(program)
-    tensors = dict(program.tensors)
-    statements: list[Statement] = []
-    scaled: dict[str, float] = {}  # variables that have become larger, since they aggregate what is no more divided
-
-    def factor(operand: Operand) -> float:
-        return (inverse if operand.norm == norm else 1.0) * scaled.get(operand.variable, 1.0)
-
-    def plain(operand: Operand) -> Operand:
-        return Operand(operand.variable) if operand.norm == norm else operand
-
-    for s in program.statements:
-        factors = [factor(operand) for operand in operands_of(s)]
-        if s.name == norm:
-            continue
-        if all(f == 1.0 for f in factors):
-            statements.append(s)
-            continue
-        match s:
-            case Select(query=query, key=key):
-                tensors[f"scaled_{s.name}"] = ops[s.name] * factors[0] * factors[1]
-                s = replace(s, query=plain(query), key=plain(key), op=TensorName(f"scaled_{s.name}"), special_op=None)
-            case Project(input=source):
-                tensors[f"scaled_{s.name}"] = ops[s.name] * factors[0]
-                s = replace(s, input=plain(source), op=TensorName(f"scaled_{s.name}"), special_op=None)
-            case Aggregate(value=value):
-                scaled[s.name] = factors[0]
-                s = replace(s, value=plain(value))
-            case Norm(inputs=inputs, op=TensorName(tensor)) | ElementWise(inputs=inputs, function=Network(tensor)):
-                tensors |= {f"{tensor}.{i}": tensors[f"{tensor}.{i}"] * f for i, f in enumerate(factors)}
-                s = replace(s, inputs=tuple(map(plain, inputs)))
-            case _:
-                pass
-        statements.append(s)
-    names = replace(program, statements=tuple(statements), tensors=tensors)
-    return changed(names, {}, {})
 
 
 def with_linear(program: Program, function: ElementWise) -> Program | None:

@@ -8,17 +8,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from drasp.decompiler.oracle import Oracle
-from drasp.decompiler.tidy import changed, variables_read, without_logits
+from drasp.fitting.head import Head, Rows, projects_of, with_ops
+from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
 from drasp.language.bases import Basis, Tokens
 from drasp.language.interpreter import basis_of
 from drasp.language.syntax import DEFAULT_SCALE, Aggregate, Program, Project, Select, TensorName
 from drasp.naming.families import Candidate, candidates, library
-from drasp.naming.head import Head, Rows, projects_of, with_ops
 from drasp.naming.judge import Judge
-from drasp.naming.rewrite import dense_ops, where_it_matters
-from drasp.naming.shorten import without_select
+from drasp.rewriting.parts import without_select
+from drasp.rewriting.rewrite import dense_ops, where_it_matters
+from drasp.rewriting.tidy import changed, variables_read, without_logits
 
 _CLOSE = 0.15  # of agreement: a candidate further off on the probe is not tried on the whole pool
 _ATTEMPTS = 4

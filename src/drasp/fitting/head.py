@@ -14,18 +14,19 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.decompiler.descent import minimise
-from drasp.decompiler.oracle import Oracle
+from drasp.fitting.descent import minimise
+from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
 from drasp.language.syntax import Prediction, Program, Project, TensorName
 from drasp.measure import predictions
-from drasp.naming.rewrite import dense_ops, dtype_of
+from drasp.rewriting.rewrite import dense_ops, dtype_of
 from drasp.vocabulary import Output
 
 _ANSWERS = 12_000  # that a fit looks at
 _SAMPLE = 4000  # of them, those that it begins with
 _MOST_PRECISE = 64  # rows up to which a fit is made in double precision; large ones are slow and need it less
 _ROUNDS = 3  # fits, each with the answers that the last one missed
+_JUDGES = 4  # every so-many-th input
 _STEPS = 60
 _HOPELESS = 0.3  # agreement after the first fit, below which there is no second
 _FLAT = 1e-9  # of the largest square: a direction in which so little varies says nothing
@@ -74,29 +75,38 @@ class Head:
         ends = list(accumulate(self.widths))
         return {p.name: slice(end - width, end) for p, width, end in zip(self.projects, self.widths, ends, strict=True)}
 
-    def right(self, logits: Rows) -> Bool[Tensor, " answers"]:
-        same = _answers(logits, self.output) == self.said
+    def right(self, logits: Rows, said: Int[Tensor, " some"] | Bool[Tensor, "some n_vocab"]) -> Bool[Tensor, " some"]:
+        same = _answers(logits, self.output) == said
         return same if same.ndim == 1 else same.all(-1)
 
     @torch.no_grad()
     def agreement(self, ops: Rows) -> float:
         """The share of inputs on which all answers are the model's."""
-        wrong = ~self.right(self.features @ ops)
-        return 1 - len(self.inputs[wrong].unique()) / self.n_inputs
+        return self._agreement(ops, torch.ones_like(self.inputs, dtype=torch.bool))
+
+    def _agreement(self, ops: Rows, among: Bool[Tensor, " answers"]) -> float:
+        wrong = ~self.right(self.features[among] @ ops, self.said[among])
+        inputs = self.inputs[among]
+        return 1 - len(inputs[wrong].unique()) / len(inputs.unique())
 
     @torch.no_grad()
     def fitted(self, start: Rows, free: Bool[Tensor, " rows"], rounds: int = _ROUNDS) -> Rows:
-        """The rows marked free fitted to the answers; a fit is repeated with the answers it missed."""
-        generator = torch.Generator().manual_seed(0)
-        chosen = torch.randperm(len(self.features), generator=generator)[:_SAMPLE]
-        best, ops = start, start
+        """The rows marked free fitted to the answers; a fit is repeated with the answers it missed.
+
+        Some inputs are kept out of the fits, and say which of them is best: many rows find accidents in few answers.
+        """
+        judging = self.inputs % _JUDGES == 0
+        own = (~judging).nonzero()[:, 0]
+        chosen = own[torch.randperm(len(own), generator=torch.Generator().manual_seed(0))[:_SAMPLE]]
+        best, ops, most = start, start, self._agreement(start, judging)
         for _ in range(rounds):
             with torch.enable_grad():
                 ops = self._fit(chosen, ops, free)
-            if self.agreement(ops) > self.agreement(best):
-                best = ops
-            missed = (~self.right(self.features @ ops)).nonzero()[:, 0]
-            if not len(missed) or self.agreement(ops) < _HOPELESS:
+            reached = self._agreement(ops, judging)
+            if reached > most:
+                best, most = ops, reached
+            missed = own[~self.right(self.features[own] @ ops, self.said[own])]
+            if not len(missed) or reached < _HOPELESS:
                 break
             chosen = torch.cat([chosen, missed[:_SAMPLE]]).unique()
         return best

@@ -91,6 +91,19 @@ class Oracle:
             each = (F.binary_cross_entropy_with_logits(logits, share, reduction="none") - least).sum(-1)
         return (each * batch.valid).sum(-1) / batch.valid.sum(-1)
 
+    def disagreement(self, batch: Batch, logits: Float[Tensor, "batch counted n_vocab"]) -> Float[Tensor, " batch"]:
+        """For each input, the chance that answers drawn by these logits are not all the model's.
+
+        A smooth form of what is counted in the end. Unlike the loss it is bounded: inputs that are out of reach do
+        not outweigh those that are near.
+        """
+        answers = predictions(batch.logits, self.output)
+        if self.output == "softmax":
+            chances = logits.log_softmax(-1).gather(-1, answers[..., None])[..., 0]
+        else:
+            chances = F.logsigmoid(torch.where(answers, logits, -logits)).sum(-1)
+        return 1 - (chances * batch.valid).sum(-1).exp()
+
     def agreeing(self, batch: Batch, logits: Float[Tensor, "batch counted n_vocab"]) -> Bool[Tensor, " batch"]:
         said, model = predictions(logits, self.output), predictions(batch.logits, self.output)
         return agreeing(said, model, batch.valid)

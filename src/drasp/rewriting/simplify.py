@@ -8,14 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from drasp.decompiler.tidy import (
-    SumsToOne,
-    fold_constants,
-    operands_of,
-    renumbered,
-    variables_read,
-    without_unused,
-)
 from drasp.language import Interpreter
 from drasp.language.syntax import (
     ONE,
@@ -34,7 +26,15 @@ from drasp.language.syntax import (
     TensorName,
     tensor_names,
 )
-from drasp.naming.rewrite import dense_ops, dtype_of, fresh_name, reexpress, rename_variables, with_op
+from drasp.rewriting.rewrite import dense_ops, dtype_of, fresh_name, reexpress, rename_variables, with_op
+from drasp.rewriting.tidy import (
+    SumsToOne,
+    fold_constants,
+    operands_of,
+    renumbered,
+    variables_read,
+    without_unused,
+)
 
 _ONE_HOT = ("token", "pos")
 

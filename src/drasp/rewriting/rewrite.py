@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from drasp.decompiler.oracle import Batch
-from drasp.decompiler.tidy import variables_read, without_unused
+from drasp.fitting.oracle import Batch
 from drasp.language import Interpreter
 from drasp.language.syntax import (
     Aggregate,
@@ -25,6 +24,7 @@ from drasp.language.syntax import (
     Statement,
     TensorName,
 )
+from drasp.rewriting.tidy import variables_read, without_unused
 
 
 def dtype_of(program: Program) -> torch.dtype:

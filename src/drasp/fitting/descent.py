@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from drasp.decompiler.oracle import Oracle, answering
+from drasp.fitting.oracle import Batch, Oracle, answering
 from drasp.language.syntax import Program
 
 _MEMORY = 10  # steps whose curvature is remembered
@@ -78,14 +78,23 @@ def _times_inverse_curvature(slope: Flat, history: Sequence[tuple[Flat, Flat]]) 
     return result
 
 
-def fit_tensors(program: Program, names: Sequence[str], oracle: Oracle, steps: int) -> Program:
-    """The program with these tensors tuned to the model's answers on the oracle's inputs."""
+def fit_tensors(
+    program: Program,
+    names: Sequence[str],
+    oracle: Oracle,
+    steps: int,
+    miss: Callable[[Oracle, Batch, Tensor], Float[Tensor, " batch"]] = Oracle.loss,
+) -> Program:
+    """The program with these tensors tuned to the model's answers on the oracle's inputs.
+
+    `miss` says how far logits are from the answers: `Oracle.loss`, or near the goal `Oracle.disagreement`.
+    """
 
     def tuned(values: Sequence[Tensor]) -> Program:
         return replace(program, tensors={**program.tensors, **dict(zip(names, values, strict=True))})
 
     def loss(values: Sequence[Tensor]) -> Tensor:
         run = answering(tuned(values))
-        return torch.cat([oracle.loss(batch, run(batch)) for batch in oracle.batches]).mean()
+        return torch.cat([miss(oracle, batch, run(batch)) for batch in oracle.batches]).mean()
 
     return tuned(minimise(loss, [program.tensors[name] for name in names], steps)) if names else program

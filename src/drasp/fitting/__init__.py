@@ -1,0 +1,1 @@
+"""The model's answers on pools of inputs, and programs fitted to them."""
