@@ -69,23 +69,24 @@ def eliminate(
     failed: set[Hashable] = set()
     known: dict[Hashable, float] = {}
     failures = 0
+    most: float = float("inf")  # moves at once, by what the last round could do
     while failures < patience:
         ranked = _ranked(state, [move for move in moves(state) if move.name not in failed], judge, known)
         if not ranked:
             break
-        count = _first_count([known[move.name] for move in ranked], judge.hopeless)
+        count = int(min(most, _first_count([known[move.name] for move in ranked], judge.hopeless)))
         while True:
             candidate = _apply_all(state, ranked[:count])
             wanted = target(candidate)
             result, agreement = judge.mended(candidate, wanted)
             if agreement >= wanted:
                 state = result
-                failures = 0
+                failures, most = 0, 3 * count
                 accepted(state, agreement)
                 break
             if count == 1:
                 failed.add(ranked[0].name)
-                failures += 1
+                failures, most = failures + 1, 1
                 break
             count = max(1, count // 3)
     return state

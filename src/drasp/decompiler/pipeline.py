@@ -31,7 +31,7 @@ from drasp.wiring import Receiver
 
 METHODS = ("fast", "ugs")
 # The agreement that the search keeps to. Graphs are held to less only while their programs are too long to be written.
-TARGETS = (0.95, 0.9, 0.7, 0.4, 0.0)
+TARGETS = (0.95, 0.8, 0.5, 0.0)
 # In the end a line may go for a hundredth of the inputs, down to this.
 LOWEST = 0.92
 WORTH_OF_A_LINE = 0.01
@@ -136,8 +136,8 @@ def _make_norms_constant(search: Search, target: float, state: State) -> State:
 
 def _less_graph(search: Search, name: str, moves: Sequence[Move[Graph]], target: float, state: State) -> State:
     judge, accepted = search.graph_judge(), search.accept_graph(name)
-    # A model that does not get shorter at the first target is worth a look, but not as much of it.
-    patience = search.effort.patience if target == TARGETS[0] else min(2, search.effort.patience)
+    # A model that stays dense at the first target is worth a further look, but not much of one.
+    patience = search.effort.graph_patience if target == TARGETS[0] else 1
     return State(eliminate(state.graph, lambda _: moves, judge, _always(target), accepted, patience))
 
 
@@ -150,7 +150,7 @@ def _cut_attention_for_lines(search: Search, target: Target, state: State) -> St
 
     judge, accepted = search.graph_judge(), search.accept_graph("cut attention for lines")
     moves = _attention_moves(search)
-    graph = eliminate(state.graph, lambda _: moves, judge, graph_target, accepted, search.effort.patience)
+    graph = eliminate(state.graph, lambda _: moves, judge, graph_target, accepted, search.effort.graph_patience)
     return state if graph is state.graph else State(graph, search.write(graph))
 
 
@@ -278,19 +278,17 @@ def dense_receivers(graph: Graph) -> tuple[str, ...]:
 def _result(search: Search, graph: Graph, min_match: float, max_lines: int) -> Decompiled:
     """Agreement on fresh inputs for the best program of each length, as far as longer ones agree more."""
     fresh = search.draw("fresh", FRESH_INPUTS, batch_size=100)
-    best: dict[int, Found] = {}
-    for found in search.progress.found:
-        if found.lines not in best or found.match > best[found.lines].match:
-            best[found.lines] = found
     points: list[Point] = []
-    reached = 0.0
-    for lines, found in sorted(best.items()):
-        if found.match > reached or not points:
-            # Longer ones than the one that will be picked are there for comparison only.
-            in_question = lines <= max_lines and not any(point.match.value >= min_match for point in points)
-            best_form = search.polished(found) if in_question else found
-            reached = best_form.match
-            points.append(Point(simplify(best_form.program), fresh.match(answering(best_form.program))))
+    reached = -1.0
+    for found in _candidates(search.progress.found, max_lines):
+        # Longer ones than the one that will be picked are there for comparison only.
+        in_question = not any(point.match.value >= min_match for point in points)
+        program, match = (
+            search.polished(found.program) if in_question else (found.program, search.judged(found.program))
+        )
+        if match > reached:
+            reached = match
+            points.append(Point(simplify(program), fresh.match(answering(program))))
     pick = choose(points, min_match, max_lines)
     pruned = time.perf_counter()
     final = _named(search, pick, fresh, min_match)
@@ -315,6 +313,16 @@ def _result(search: Search, graph: Graph, min_match: float, max_lines: int) -> D
         max_lines=max_lines,
         method=search.method,
     )
+
+
+def _candidates(found: Sequence[Found], max_lines: int) -> list[Found]:
+    """From short to long, each truer than those before; of those that are too long, the truest."""
+    best: list[Found] = []
+    for each in sorted(found, key=lambda f: (f.lines, -f.match)):
+        if not best or each.match > best[-1].match:
+            best.append(each)
+    short = [each for each in best if each.lines <= max_lines]
+    return [*short, *best[len(short) :][-1:]]
 
 
 def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Point:

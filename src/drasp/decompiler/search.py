@@ -27,6 +27,8 @@ from drasp.wiring import write_program
 
 _BRIEF_STEPS = 5
 _LONGER_STEPS = 12
+_POLISHING_STEPS = 30
+_UNSEEN_INPUTS = 1000
 _FEW_ANSWERS_INPUTS, _MANY_ANSWERS_INPUTS = 4000, 1200
 _WITHIN_REACH = 0.4
 _TRUE_ENOUGH = 0.995  # agreement that is not worth raising
@@ -39,12 +41,13 @@ class Effort:
     """How much is spent on the search."""
 
     inputs: int = 480  # on which constants are settled, and as many on which agreement decides
-    patience: int = 5  # failures in a row that end a pass
+    graph_patience: int = 3  # failures in a row that end a pass on the graph; settling them is dear
+    patience: int = 5  # and one on the program
     thorough: bool = True  # a last round of passes that gives up agreement for lines
 
 
 THOROUGH = Effort()
-QUICK = Effort(inputs=240, patience=2, thorough=False)
+QUICK = Effort(inputs=240, graph_patience=2, patience=2, thorough=False)
 
 
 class Search:
@@ -196,13 +199,21 @@ class Search:
     def _keep(self, program: Program, match: float) -> None:
         self.progress.found.append(Found(match, program, simplify(program).lines))
 
-    def polished(self, found: Found) -> Found:
+    @cached_property
+    def unseen(self) -> Oracle:
+        """Inputs that no pass has looked at: what was chosen for its agreement on others has less of it here."""
+        return self.draw("unseen", _UNSEEN_INPUTS, batch_size=100)
+
+    def judged(self, program: Program) -> float:
+        return self.unseen.match(answering(program)).value
+
+    def polished(self, program: Program) -> tuple[Program, float]:
         """Fitted as a whole to agree more often, where that helps: passes settle constants only, and briefly."""
-        if found.match >= _TRUE_ENOUGH:
-            return found
-        program = found.program
+        match = self.judged(program)
+        if match >= _TRUE_ENOUGH:
+            return program, match
         names = [*constants_of(program), *stored_selects(program)]
-        fitted = fit_tensors(program, names, self.fit, _LONGER_STEPS, Oracle.disagreement)
+        fitted = fit_tensors(program, names, self.fit, _POLISHING_STEPS, Oracle.disagreement)
         fitted = refitted(fitted, self.regression)
-        match = self.check.match(answering(fitted)).value
-        return Found(match, fitted, found.lines) if match > found.match else found
+        better = self.judged(fitted)
+        return (fitted, better) if better > match else (program, match)
