@@ -30,8 +30,8 @@ from drasp.vocabulary import Output
 from drasp.wiring import Receiver
 
 METHODS = ("fast", "ugs")
-# The agreement that the search keeps to. Graphs are held to less only while their programs are too long to be written.
-TARGETS = (0.95, 0.8, 0.5, 0.0)
+# The agreement that the search keeps to; it is held to less only while the program is too long.
+TARGETS = (0.95, 0.9, 0.7, 0.3, 0.0)
 # In the end a line may go for a hundredth of the inputs, down to this.
 LOWEST = 0.92
 WORTH_OF_A_LINE = 0.01
@@ -69,7 +69,7 @@ def decompile(
     if method == "ugs":
         graph = search.once(lambda _: State(prune_by_gates(search, ugs)), State(search.components.whole())).graph
     else:
-        graph = _prune_by_elimination(search)
+        graph = _prune_by_elimination(search, max_lines)
     return _result(search, graph, min_match, max_lines)
 
 
@@ -78,22 +78,29 @@ def check_method(method: str) -> None:
         raise DraspError(f"--method {method}: no such method; there are {', '.join(METHODS)}")
 
 
-def _prune_by_elimination(search: Search) -> Graph:
+def _prune_by_elimination(search: Search, max_lines: int) -> Graph:
     state = search.once(partial(sketch, search), State(search.components.whole()))
     for target in TARGETS:
+        if state.program is None:
+            state = _cut_graph(search, state, target)
         if state.program is not None:
-            break
-        for cut in (_cut_components, _cut_edges):
-            state = search.once(partial(cut, search, target), state)
-        if search.is_sparse(state.graph):
-            state = search.once(partial(_make_norms_constant, search, target), state)
-        state = State(state.graph, search.write(state.graph))
-    state = _shortened(search, state, _always(TARGETS[0]))
-    if search.effort.thorough:
-        target = search.worth_it(_written(state), WORTH_OF_A_LINE, LOWEST)
-        state = search.once(partial(_cut_attention_for_lines, search, target), state)
-        state = _shortened(search, state, target)
+            state = _shortened(search, state, _always(target))
+            if simplify(_written(state)).lines <= max_lines:
+                break
+            state = State(state.graph)
+    if search.effort.thorough and state.program and search.check.match(answering(state.program)).value > LOWEST:
+        worth_it = search.worth_it(state.program, WORTH_OF_A_LINE, LOWEST)
+        state = search.once(partial(_cut_attention_for_lines, search, worth_it), state)
+        state = _shortened(search, state, worth_it)
     return state.graph
+
+
+def _cut_graph(search: Search, state: State, target: float) -> State:
+    for cut in (_cut_components, _cut_edges):
+        state = search.once(partial(cut, search, target), state)
+    if search.is_sparse(state.graph):
+        state = search.once(partial(_make_norms_constant, search, target), state)
+    return State(state.graph, search.write(state.graph))
 
 
 def _shortened(search: Search, state: State, target: Target) -> State:
@@ -187,8 +194,7 @@ def _less_program(
 
 
 def _written(state: State) -> Program:
-    """With the lowest target everything may go, so that in the end every graph can be written."""
-    assert state.program is not None
+    assert state.program is not None, "programs are shortened once they have been written"
     return state.program
 
 

@@ -32,7 +32,7 @@ _UNSEEN_INPUTS = 1000
 _FEW_ANSWERS_INPUTS, _MANY_ANSWERS_INPUTS = 4000, 1200
 _WITHIN_REACH = 0.4
 _TRUE_ENOUGH = 0.995  # agreement that is not worth raising
-_MOST_LINES = 400  # a graph whose program is longer is pruned further before it is written
+_MOST_LINES = 200  # a graph whose program is longer is pruned further before it is written
 _MOST_EDGES = 40
 
 
@@ -79,7 +79,7 @@ class Search:
         # Ranking moves and settling constants take fewer inputs than deciding whether the result still agrees;
         # fewer still where each input holds many answers.
         many = fit.answers_each > 20
-        self.probe, self.tune = (fit.part(20), fit.part(7)) if many else (fit.part(5), fit.part(2))
+        self.probe, self.tune = (fit.part(20), fit.part(7)) if many else (fit.part(5), fit.part(4))
         self.means = self.components.means(self.probe)
         nothing = self.components.whole().cut(self.components.anatomy.edges, self.means)
         self.hopeless = 0.5 * self.probe.mean_loss(lambda batch: self.components.logits(nothing, batch))
