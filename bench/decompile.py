@@ -7,15 +7,17 @@ dash. NAME picks models whose names begin so. One thread. "Cost" is the decompil
 training step of the paper's first stage (`--method ugs`: gates sampled for 120 rows, 10 inputs with 12 masks each;
 forward, backward, and a step of the optimiser), timed in the same run. N is how many coefficients `ugs` tries in each
 stage, and at most how many it takes from one to the next; without, it is the paper's. Every model is decompiled in a
-process of its own, whose peak memory is given; the step is timed beside it, in this one.
+process of its own, whose peak memory is given, right after its step was timed in another.
 """
 
 import argparse
 import json
 import multiprocessing
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -28,8 +30,8 @@ from drasp.fitting.oracle import Oracle
 from drasp.model_files import load_model
 from drasp.rewriting.parts import count_primitives
 from drasp.tasks import Task, load_task, task_of_model
-from drasp.transformer import Transformer
 
+T = TypeVar("T")
 # Final match and lines in the paper's appendix, for the models published with it.
 PAPER = {
     "bin_majority-1l1h16d3lr01drop": (1.00, 3),
@@ -46,8 +48,10 @@ COLUMNS = ("model", "verdict", "pruned", "pruned lines", "match", "lines", "pape
 COLUMNS += ("select", "project", "elementwise", "seconds", "naming s", "cost", "peak MB")
 
 
-def step_seconds(transformer: Transformer, task: Task, rounds: int = 3) -> float:
+def step_seconds(folder: Path, rounds: int = 3) -> float:
     """One training step of the first stage, the best of several."""
+    torch.set_num_threads(1)
+    transformer, task = load_model(folder), task_of(folder)
     pool = Oracle.draw(transformer, task, 10, np.random.default_rng(0), batch_size=10)
     training = Training(EdgeGates(Components(transformer), pool), price=0.01)
     generator = torch.Generator().manual_seed(0)
@@ -83,10 +87,15 @@ def decompiled(folder: Path, method: str, settings: UgsSettings) -> dict[str, ob
     }
 
 
+def apart(run: Callable[..., T], *arguments: object) -> T:
+    """In a process of its own, so that one model's memory does not count for another."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(run, *arguments).result()
+
+
 def bench(folder: Path, method: str = "fast", settings: UgsSettings = PAPER_SETTINGS) -> dict[str, object]:
-    step = step_seconds(load_model(folder), task_of(folder))
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as apart:
-        row = apart.submit(decompiled, folder, method, settings).result()
+    step = apart(step_seconds, folder)
+    row = apart(decompiled, folder, method, settings)
     paper_match, paper_lines = PAPER.get(folder.name, (None, None))
     cost = round(float(str(row["seconds"])) / step)
     return {**row, "paper match": paper_match, "paper lines": paper_lines, "cost": cost}

@@ -58,6 +58,13 @@ PAIR = (
     "s1 = select(k=token, op=(k==BOS))\na1 = aggregate(s=s1, v=pos)\na2 = aggregate(s=[], v=token)\n"
     "m1 = element_wise_op(pos, a1, func=OP)\n"
 )
+TWO_OF_ONE_KIND = (
+    "s1 = select(q=pos, k=pos, op=(k==q-1))\na1 = aggregate(s=s1, v=token)\na2 = aggregate(s=[], v=token)\n"
+    "m1 = element_wise_op(a1, a2, func=OP)\n"
+)
+PREVIOUS = (
+    "s1 = select(q=pos, k=pos, op=(k==q-1))\na1 = aggregate(s=s1, v=token)\nm1 = element_wise_op(token, a1, func=OP)\n"
+)
 RANDOM = "logits1 = project(inp=m1, op=R)\nprediction = softmax(logits1)"
 
 
@@ -83,8 +90,10 @@ def _cases() -> list[Case]:
         Case("out==inp+1", PROJECT.replace("OP", "out==inp+1"), "logits1"),
         *(
             Case(op, (FUNCTION + RANDOM).replace("OP", op), "m1", BITS)
-            for op in ("sharpen(3)", "balance_01(0.5)", "is_pure(0.5)")
+            for op in ("sharpen(3)", "balance_01(0.5)", "is_pure(0.5)", "compare")
         ),
+        Case("maximum", (TWO_OF_ONE_KIND + RANDOM).replace("OP", "maximum"), "m1", BITS),
+        Case("cartesian", (PREVIOUS + RANDOM).replace("OP", "cartesian"), "m1", BITS),
         Case("difference_mod(2)", (PAIR + RANDOM).replace("OP", "difference_mod(2)"), "m1"),
         Case("difference_mod(3)", (PAIR + RANDOM).replace("OP", "difference_mod(3)"), "m1"),
     ]
@@ -97,7 +106,14 @@ def program_of(case: Case, seed: int) -> Program:
     bare = parse(text)
     if "op=R)" not in case.text:
         return bare
-    rows = {"balance_01(0.5)": 3, "is_pure(0.5)": 7, "difference_mod(2)": 2, "difference_mod(3)": 3}
+    rows = {
+        "balance_01(0.5)": 3,
+        "is_pure(0.5)": 7,
+        "difference_mod(2)": 2,
+        "difference_mod(3)": 3,
+        "compare": 15,
+        "cartesian": 36,
+    }
     generator = torch.Generator().manual_seed(seed)
     return replace(bare, tensors={"R": torch.randn(rows.get(case.name, 6), len(vocabulary), generator=generator)})
 
@@ -137,6 +153,8 @@ def _hidden_function(
             weights = _built_threshold(x[0].shape[1], tau)
         case PrimitiveFunction("balance_01", (n,)):
             weights = _built_balance(x[0].shape[1], n)
+        case PrimitiveFunction("compare"):
+            weights = _built_signs(x[0].shape[1])
         case _:
             weights = _trained(x, y, generator)
     rotation = torch.linalg.qr(torch.randn(y.shape[1], y.shape[1], generator=generator)).Q
@@ -156,6 +174,21 @@ def _built_threshold(width: int, tau: float, steep: float = 300.0) -> dict[str, 
         "F.hidden_bias": torch.cat([bias, bias - 1]),
         "F.out": torch.cat([above, -above]),
         "F.out_bias": torch.cat([torch.zeros(width), torch.ones(1)]),
+    }
+
+
+def _built_signs(width: int, steep: float = 300.0) -> dict[str, Tensor]:
+    """A ramp from -1 to 1 for each difference."""
+    first, second = torch.combinations(torch.arange(width)).T
+    differences = torch.eye(width)[:, first] - torch.eye(width)[:, second]
+    pairs = torch.eye(differences.shape[1])
+    ones = torch.ones(len(pairs))
+    return {
+        "F.0": differences,
+        "F.hidden": torch.cat([steep * pairs, steep * pairs], 1),
+        "F.hidden_bias": torch.cat([ones, -ones]),
+        "F.out": torch.cat([pairs, -pairs]),
+        "F.out_bias": -ones,
     }
 
 

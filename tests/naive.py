@@ -29,6 +29,8 @@ FUNCTIONS = {
     "sharpen": lambda v, n: [x**n / (sum(y**n for y in v[0]) or 1.0) for x in v[0]],
     "harden": lambda v: [1.0 * (i == max(range(len(v[0])), key=lambda j: v[0][j])) for i in range(len(v[0]))],
     "is_pure": lambda v, tau: [1.0 * (x > tau) for x in v[0]] + [1.0 - sum(x > tau for x in v[0])],
+    "compare": lambda v: [_sign(x - y) for i, x in enumerate(v[0]) for y in v[0][i + 1 :]],
+    "maximum": lambda v: [max(x, y) for x, y in zip(*v, strict=True)],
     "keep": lambda v, i: v[int(i) - 1],
     "cartesian": lambda v: _cartesian(v),
     "balance_01": lambda v, n: [
@@ -37,6 +39,10 @@ FUNCTIONS = {
         1 - max(v[0][1] - v[0][0], 0) ** n - max(v[0][0] - v[0][1], 0) ** n,
     ],
 }
+
+
+def _sign(x):
+    return 0.0 if abs(x) <= 1e-6 else math.copysign(1.0, x)
 
 
 def _cartesian(vectors):

@@ -1,11 +1,12 @@
 """Random programs without mistakes, for tests of everything that should hold for any program."""
 
 import random
+from itertools import combinations
 
 import torch
 from hypothesis import strategies as st
 
-from drasp.language.bases import Basis, Named, One, Positions, Products, Space, Tokens, size
+from drasp.language.bases import Basis, Named, One, Positions, Products, Space, Tokens, labels, size
 from drasp.language.syntax import (
     Aggregate,
     ElementWise,
@@ -128,7 +129,9 @@ class _Builder:
         name, operand = self.name("h"), self.operand()
         basis = self.bases[operand.variable]
         inputs, result = (operand,), basis
-        match self.rng.choice(["no_op", "sharpen", "harden", "balance_01", "is_pure", "keep", "cartesian"]):
+        match self.rng.choice(
+            ["no_op", "sharpen", "harden", "balance_01", "is_pure", "compare", "maximum", "keep", "cartesian"]
+        ):
             case "no_op":
                 function = PrimitiveFunction("no_op")
             case "sharpen":
@@ -137,6 +140,12 @@ class _Builder:
                 function, result = PrimitiveFunction("balance_01", (1.0,)), Named(("more", "less", "same"))
             case "is_pure":
                 function, result = PrimitiveFunction("is_pure", (0.35,)), Space(size(basis) + 1)
+            case "compare" if 2 <= size(basis) <= 12:
+                function = PrimitiveFunction("compare")
+                result = Named(tuple(f"{a}>{b}" for a, b in combinations(labels(basis), 2)))
+            case "maximum":
+                inputs = (operand, operand)
+                function = PrimitiveFunction("maximum")
             case "keep":
                 inputs = (self.operand(), operand)
                 function = PrimitiveFunction("keep", (2.0,))

@@ -113,15 +113,18 @@ def test_special_op_needs_special_tokens():
         build(PrimitiveTensor("zeros"), PrimitiveTensor("zeros"), Positions(3), TOKENS)
 
 
+PAPERS_FUNCTIONS = ("no_op", "sharpen", "harden", "balance_01", "is_pure", "keep", "cartesian")
+
+
 def distributions(rows: int, columns: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(rows)
     return torch.rand(rows, columns, generator=generator, dtype=torch.float64).softmax(-1)
 
 
-@pytest.mark.parametrize("name", ["no_op", "sharpen", "harden", "balance_01", "is_pure", "keep", "cartesian"])
+@pytest.mark.parametrize("name", [*PAPERS_FUNCTIONS, "compare", "maximum"])
 def test_functions_are_the_same_in_numpy_and_torch(name):
     primitive = function_primitives()[name]
-    inputs = [distributions(7, 4), distributions(7, 3)][: primitive.inputs]
+    inputs = [distributions(7, 4), distributions(7, 4 if name == "maximum" else 3)][: primitive.inputs]
     parameters = {"n": 0.5, "tau": 0.3, "i": 2.0}
     arguments = [parameters[parameter] for parameter in primitive.parameters]
     in_torch = primitive.function(torch, inputs, *arguments)
@@ -133,6 +136,11 @@ def test_hardening_is_the_limit_of_sharpening():
     x = torch.rand(20, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64).mul(50).softmax(-1)
     sharp = function_primitives()["sharpen"].function(torch, [x], 100.0)
     torch.testing.assert_close(sharp, function_primitives()["harden"].function(torch, [x]).double())
+
+
+def test_comparing_counts_does_not_depend_on_rounding():
+    third = torch.tensor([1 / 3, 0.1 + 0.2 + 1 / 30, 0.2], dtype=torch.float32)
+    assert function_primitives()["compare"].function(torch, [third]).tolist() == [0, 1, 1]
 
 
 def test_functions_of_nothing_give_nothing_and_not_nan():
@@ -196,4 +204,4 @@ def test_the_papers_libraries_are_complete():
     assert set(tensor_primitives()) >= {
         *("zeros", "diagonal", "kth_diagonal", "every_kth", "decreasing", "increasing", "to_token")
     }
-    assert set(function_primitives()) >= {*("no_op", "sharpen", "harden", "balance_01", "is_pure", "keep", "cartesian")}
+    assert set(function_primitives()) >= set(PAPERS_FUNCTIONS)

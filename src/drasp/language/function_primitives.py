@@ -8,7 +8,7 @@ inputs [..., dimensions], and its parameters. So the interpreter runs it in torc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 from drasp.errors import DraspError
@@ -100,6 +100,19 @@ def _remainders(bases: list[Basis], m: float) -> Basis:
     return Named(tuple(str(r) for r in range(int(m))))
 
 
+def _pairs_basis(bases: list[Basis]) -> Basis:
+    names = labels(bases[0])
+    if not 2 <= len(names) <= 12:
+        raise DraspError(f"compare takes a variable of 2 to 12 dimensions, found {len(names)}")
+    return Named(tuple(f"{a}>{b}" for a, b in combinations(names, 2)))
+
+
+def _common_basis(bases: list[Basis]) -> Basis:
+    if bases[0] != bases[1]:
+        raise DraspError(f"maximum takes two variables alike, found {' and '.join(map(describe, bases))}")
+    return bases[0]
+
+
 def _product_basis(bases: list[Basis]) -> Basis:
     return Products(tuple(bases))
 
@@ -134,6 +147,22 @@ def balance_01(xp: Any, inputs: list[Array], n: float) -> Array:
 def is_pure(xp: Any, inputs: list[Array], tau: float) -> Array:
     pure = 1.0 * (inputs[0] > tau)
     return xp.concatenate([pure, 1 - pure.sum(-1)[..., None]], -1)
+
+
+@function_primitive(basis=_pairs_basis)
+def compare(xp: Any, inputs: list[Array]) -> Array:
+    """The sign of each difference; shares that differ by rounding alone are the same."""
+    x = inputs[0]
+    n = x.shape[-1]
+    first = [i for i in range(n) for _ in range(i + 1, n)]
+    second = [j for i in range(n) for j in range(i + 1, n)]
+    difference = x[..., first] - x[..., second]
+    return 1.0 * (difference > 1e-6) - 1.0 * (difference < -1e-6)
+
+
+@function_primitive(basis=_common_basis, inputs=2)
+def maximum(xp: Any, inputs: list[Array]) -> Array:
+    return xp.maximum(inputs[0], inputs[1])
 
 
 @function_primitive(basis=_kept_basis, inputs=None)

@@ -144,6 +144,14 @@ const FUNCTIONS = {
     const pure = Array.from(x, (entry) => Number(entry > tau));
     return Float64Array.from([...pure, 1 - sum(pure)]);
   },
+  compare: ([x]) => {
+    const signs = [];
+    for (let i = 0; i < x.length; i++) {
+      for (let j = i + 1; j < x.length; j++) signs.push(Math.abs(x[i] - x[j]) > 1e-6 ? Math.sign(x[i] - x[j]) : 0);
+    }
+    return Float64Array.from(signs);
+  },
+  maximum: ([x, y]) => x.map((entry, i) => Math.max(entry, y[i])),
   keep: (inputs, i) => inputs[i - 1],
   cartesian: (inputs) =>
     scaledToOne(
