@@ -184,7 +184,6 @@ def cartesian(xp: Any, inputs: list[Array]) -> Array:
 def difference_mod(xp: Any, inputs: list[Array], m: float) -> Array:
     """How much of the first input minus the second leaves which remainder; for one-hot inputs, one of them."""
     period = int(m)
-    classes = 1.0 * ((xp.arange(inputs[0].shape[-1]) % period)[:, None] == xp.arange(period))
-    first, second = ((x[..., None] * classes).sum(-2) for x in inputs)
+    first, second = (xp.stack([x[..., r::period].sum(-1) for r in range(period)], -1) for x in inputs)
     turned = [[(r + s) % period for s in range(period)] for r in range(period)]
     return (first[..., turned] * second[..., None, :]).sum(-1)

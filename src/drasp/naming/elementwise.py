@@ -29,7 +29,7 @@ from drasp.naming.judge import Judge
 from drasp.naming.shorten import with_linear
 from drasp.rewriting.rewrite import fresh_name, reexpress, where_it_matters
 
-_POSITIONS = 20_000
+_POSITIONS = 6000
 _MOST_DIMENSIONS = 1200
 _TRIED = 4  # of the functions, those that come nearest
 _MOST_RESIDUAL = 0.5
