@@ -32,6 +32,8 @@ from drasp.wiring import Receiver
 METHODS = ("fast", "ugs")
 # The agreement that the search keeps to; it is held to less only while the program is too long.
 TARGETS = (0.95, 0.9, 0.7, 0.3, 0.0)
+# A model that does not get short at the first target is worth a further look, but not much of one: failures in a row.
+_HURRIED = 1
 # In the end a line may go for a hundredth of the inputs, down to this.
 LOWEST = 0.92
 WORTH_OF_A_LINE = 0.01
@@ -84,14 +86,15 @@ def _prune_by_elimination(search: Search, max_lines: int) -> Graph:
         if state.program is None:
             state = _cut_graph(search, state, target)
         if state.program is not None:
-            state = _shortened(search, state, _always(target))
+            patience = search.effort.patience if target == TARGETS[0] else _HURRIED
+            state = _shortened(search, state, _always(target), patience)
             if simplify(_written(state)).lines <= max_lines:
                 break
             state = State(state.graph)
     if search.effort.thorough and state.program and search.check.match(answering(state.program)).value > LOWEST:
         worth_it = search.worth_it(state.program, WORTH_OF_A_LINE, LOWEST)
         state = search.once(partial(_cut_attention_for_lines, search, worth_it), state)
-        state = _shortened(search, state, worth_it)
+        state = _shortened(search, state, worth_it, search.effort.patience)
     return state.graph
 
 
@@ -103,9 +106,9 @@ def _cut_graph(search: Search, state: State, target: float) -> State:
     return State(state.graph, search.write(state.graph))
 
 
-def _shortened(search: Search, state: State, target: Target) -> State:
+def _shortened(search: Search, state: State, target: Target, patience: int) -> State:
     for shorten in (_cut_variables, _make_mlps_linear, _split_mlps, _cut_lines):
-        state = search.once(partial(shorten, search, target), state)
+        state = search.once(partial(shorten, search, target, patience), state)
     return state
 
 
@@ -143,8 +146,7 @@ def _make_norms_constant(search: Search, target: float, state: State) -> State:
 
 def _less_graph(search: Search, name: str, moves: Sequence[Move[Graph]], target: float, state: State) -> State:
     judge, accepted = search.graph_judge(), search.accept_graph(name)
-    # A model that stays dense at the first target is worth a further look, but not much of one.
-    patience = search.effort.graph_patience if target == TARGETS[0] else 1
+    patience = search.effort.graph_patience if target == TARGETS[0] else _HURRIED
     return State(eliminate(state.graph, lambda _: moves, judge, _always(target), accepted, patience))
 
 
@@ -161,35 +163,44 @@ def _cut_attention_for_lines(search: Search, target: Target, state: State) -> St
     return state if graph is state.graph else State(graph, search.write(graph))
 
 
-def _cut_variables(search: Search, target: Target, state: State) -> State:
-    return _less_program(search, "cut variables", variable_moves, target, state)
+def _cut_variables(search: Search, target: Target, patience: int, state: State) -> State:
+    return _less_program(search, "cut variables", variable_moves, target, patience, state)
 
 
-def _make_mlps_linear(search: Search, target: Target, state: State) -> State:
-    return _less_program(search, "make MLPs linear", lambda now, _: linear_moves(now, search.regression), target, state)
+def _make_mlps_linear(search: Search, target: Target, patience: int, state: State) -> State:
+    return _less_program(
+        search, "make MLPs linear", lambda now, _: linear_moves(now, search.regression), target, patience, state
+    )
 
 
-def _split_mlps(search: Search, target: Target, state: State) -> State:
+def _split_mlps(search: Search, target: Target, patience: int, state: State) -> State:
     """Where that makes no more lines: parts that read one-hot variables are tables, and join what follows."""
 
     def no_longer(program: Program) -> float:
         return target(program) if simplify(program).lines <= most else UNWANTED
 
     most = simplify(_written(state)).lines
-    return _less_program(search, "split MLPs", lambda now, _: split_moves(now, search.probe), no_longer, state)
+    return _less_program(
+        search, "split MLPs", lambda now, _: split_moves(now, search.probe), no_longer, patience, state
+    )
 
 
-def _cut_lines(search: Search, target: Target, state: State) -> State:
-    return _less_program(search, "cut lines", line_moves, target, state)
+def _cut_lines(search: Search, target: Target, patience: int, state: State) -> State:
+    return _less_program(search, "cut lines", line_moves, target, patience, state)
 
 
 def _less_program(
-    search: Search, name: str, moves: Callable[[Program, Means], list[Move[Program]]], target: Target, state: State
+    search: Search,
+    name: str,
+    moves: Callable[[Program, Means], list[Move[Program]]],
+    target: Target,
+    patience: int,
+    state: State,
 ) -> State:
     program = with_bias(simplify(_written(state)))
     means = operand_means(program, search.probe)
     judge, accepted = search.program_judge(), search.accept_program(name)
-    shorter = eliminate(program, lambda now: moves(now, means), judge, target, accepted, search.effort.patience)
+    shorter = eliminate(program, lambda now: moves(now, means), judge, target, accepted, patience)
     return State(state.graph, shorter)
 
 
