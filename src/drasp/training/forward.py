@@ -143,6 +143,10 @@ def _attend(attention: Attention, x: Tensor, asked: Tensor | None, bias: Tensor,
         weight, qkv_bias = attention.qkv.weight, attention.qkv.bias
         q = Linear(weight[:, :d], qkv_bias[:d])(_at(x, asked))
         k, v = Linear(weight[:, d:], qkv_bias[d:])(x).split(d, dim=-1)
+    if attention.n_heads == 1:
+        # The same without an axis for heads, and without the time it takes to set one up.
+        shares = ((q * attention.scale) @ k.mT).add_(bias[:, 0]).softmax(-1)
+        return attention.output(_drop(shares, dropout) @ v)
     q, k, v = (part.unflatten(-1, (attention.n_heads, -1)).transpose(1, 2) for part in (q, k, v))
     shares = ((q * attention.scale) @ k.mT).add_(bias).softmax(-1)
     mixed = _drop(shares, dropout) @ v
