@@ -45,6 +45,7 @@ RECIPES = (
     Recipe("unique_copy", 2, 1, 64, 1e-3, 0.1, steps=10_000, patience=5),
     Recipe("unique_reverse", 2, 1, 64, 1e-3, 0.1, steps=10_000, patience=5),
     Recipe("bin_majority_interleave", 4, 1, 64, 1e-3, 0.1, steps=10_000, patience=5),
+    Recipe("unique_bigram_copy", 2, 4, 128, 1e-3, 0.02, steps=4000, patience=3),
     # These do not generalise, nor do the paper's.
     Recipe("parity", 1, 1, 16, 1e-3, 0.0, steps=2000, patience=5),
     Recipe("repeat_copy", 2, 1, 16, 1e-3, 0.0, steps=2000, patience=5),
