@@ -43,7 +43,7 @@ class Linear:
     bias: Float[Tensor, " d_out"]
 
     def __call__(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
-        return x @ self.weight + self.bias
+        return (x @ self.weight).add_(self.bias)
 
 
 @dataclass(frozen=True)

@@ -68,15 +68,12 @@ class Language:
         self, rows: Int[Array, "n width"], counted: Bool[Array, "n width"]
     ) -> Bool[Array, "n width n_vocab"]:
         """Which tokens may come next in rows `BOS x EOS`, at the positions that count (nothing elsewhere)."""
-        states = np.full(rows.shape, DEAD)
-        state = np.full(len(rows), self._start)
-        for column in range(rows.shape[1]):
-            if column:
-                # EOS and PAD are no symbols; what stands there is not counted.
-                symbol = np.minimum(rows[:, column], self._next.shape[1] - 1)
-                state = self._next[state, symbol]
-            states[:, column] = state
-        return self._allowed[np.where(counted, states, DEAD)]
+        # EOS and PAD are no symbols; what stands there is not counted.
+        symbols = np.minimum(rows.T, self._next.shape[1] - 1).copy()
+        states = np.full(symbols.shape, self._start)
+        for column in range(1, len(symbols)):
+            states[column] = self._next[states[column - 1], symbols[column]]
+        return self._allowed.take(np.where(counted, states.T, DEAD), axis=0)
 
     @cached_property
     def _allowed(self) -> Bool[Array, "state n_vocab"]:
