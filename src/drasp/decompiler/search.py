@@ -79,7 +79,7 @@ class Search:
         # Ranking moves and settling constants take fewer inputs than deciding whether the result still agrees;
         # fewer still where each input holds many answers.
         many = fit.answers_each > 20
-        self.probe, self.tune = (fit.part(20), fit.part(7)) if many else (fit.part(5), fit.part(4))
+        self.probe, self.tune = (fit.part(20), fit.part(7)) if many else (fit.part(5), fit.part(2))
         self.means = self.components.means(self.probe)
         nothing = self.components.whole().cut(self.components.anatomy.edges, self.means)
         self.hopeless = 0.5 * self.probe.mean_loss(lambda batch: self.components.logits(nothing, batch))
