@@ -23,7 +23,7 @@ def test_models_are_as_good_as_they_say(name):
     rng = np.random.default_rng(20)
     for offsets, bins in found.metrics.accuracies.items():
         for (low, high), said in zip(task.bins, bins.values(), strict=True):
-            # Of a hundred, a fair draw is too often far off where a model is right on nine in ten; short ones are cheap.
+            # Of a hundred, a draw is too often far off where a model is right on nine in ten; short ones are cheap.
             count = 400 if high <= 50 else 100
             inputs = task.pool(count, rng, low, high, random_offsets=offsets == OFFSETS[1])
             least, most = task_accuracy(model, inputs, task.output).interval

@@ -169,7 +169,7 @@ def _cut_variables(search: Search, target: Target, patience: int, state: State) 
 
 def _make_mlps_linear(search: Search, target: Target, patience: int, state: State) -> State:
     return _less_program(
-        search, "make MLPs linear", lambda now, _: linear_moves(now, search.regression), target, patience, state
+        search, "make MLPs linear", lambda now, _: linear_moves(now, search.pool_for(now)), target, patience, state
     )
 
 

@@ -34,6 +34,7 @@ _WITHIN_REACH = 0.4
 _TRUE_ENOUGH = 0.995  # agreement that is not worth raising
 _MOST_LINES = 120  # a graph whose program is longer is pruned further before it is written
 _MOST_EDGES = 40
+_SHORT = 40  # lines
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,10 @@ class Search:
         count = _FEW_ANSWERS_INPUTS if self.fit.answers_each < 5 else _MANY_ANSWERS_INPUTS
         return self.draw("regression", count, batch_size=60)
 
+    def pool_for(self, program: Program) -> Oracle:
+        """For fits: long programs, which are slow and far from their end, do with fewer inputs."""
+        return self.regression if program.lines <= _SHORT else self.fit
+
     def graph_judge(self) -> Judge[Graph]:
         logits = self.components.logits
 
@@ -134,8 +139,9 @@ class Search:
             return fit_tensors(program, constants_of(program), pool, steps)
 
         def settle_longer(program: Program) -> Program:
-            pool = self.fit.part(4) if self.fit.answers_each > 20 else self.regression
-            return refitted(settle(program, self.tune, _LONGER_STEPS), pool, rounds=1)
+            program = settle(program, self.tune, _LONGER_STEPS)
+            pool = self.fit.part(4) if self.fit.answers_each > 20 else self.pool_for(program)
+            return refitted(program, pool, rounds=1)
 
         return Judge(
             loss=lambda program: self.probe.mean_loss(answering(program)),
