@@ -345,8 +345,9 @@ def _candidates(found: Sequence[Found], max_lines: int) -> list[Found]:
 def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Point:
     """The pick with names; as it is, should names turn out to cost too much on inputs that no pass has seen."""
     program = name_program(pick.program, search.fit, search.check, min_match)
-    named = Point(program, fresh.match(answering(program)))
-    return named if named.match.value >= pick.match.value - 2 * TOLERANCE else pick
+    if search.judged(program) < search.judged(pick.program) - 2 * TOLERANCE:
+        return pick
+    return Point(program, fresh.match(answering(program)))
 
 
 def choose(points: Sequence[Point], min_match: float, max_lines: int) -> Point:
