@@ -14,6 +14,7 @@ any name there that does not keep the answers on fresh inputs is a false alarm t
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import torch
@@ -115,7 +116,13 @@ def program_of(case: Case, seed: int) -> Program:
         "cartesian": 36,
     }
     generator = torch.Generator().manual_seed(seed)
-    return replace(bare, tensors={"R": torch.randn(rows.get(case.name, 6), len(vocabulary), generator=generator)})
+    project = torch.randn(rows.get(case.name, 6), len(vocabulary), generator=generator)
+    if case.name == "cartesian":
+        # Whether two bits differ, which no linear map of them says.
+        width = len(vocabulary)
+        for first, second in product((0, 1), (0, 1)):
+            project[first * width + second, int(first != second)] = 10.0
+    return replace(bare, tensors={"R": project})
 
 
 def disturbed(program: Program, line: str, scale: float, seed: int) -> Program:
