@@ -85,12 +85,13 @@ def _prune_by_elimination(search: Search, max_lines: int) -> Graph:
     for target in TARGETS:
         if state.program is None:
             state = _cut_graph(search, state, target)
-        if state.program is not None:
+        # Line by line, a long program takes long; the graph, cut at a lower target, gets there sooner.
+        if state.program is not None and (target == TARGETS[0] or state.program.lines <= 1.5 * max_lines):
             patience = search.effort.patience if target == TARGETS[0] else _HURRIED
             state = _shortened(search, state, _always(target), patience)
             if simplify(_written(state)).lines <= max_lines:
                 break
-            state = State(state.graph)
+        state = State(state.graph)
     if search.effort.thorough and state.program and search.check.match(answering(state.program)).value > LOWEST:
         worth_it = search.worth_it(state.program, WORTH_OF_A_LINE, LOWEST)
         state = search.once(partial(_cut_attention_for_lines, search, worth_it), state)

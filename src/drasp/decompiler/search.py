@@ -32,7 +32,7 @@ _UNSEEN_INPUTS = 1000
 _FEW_ANSWERS_INPUTS, _MANY_ANSWERS_INPUTS = 4000, 1200
 _WITHIN_REACH = 0.4
 _TRUE_ENOUGH = 0.995  # agreement that is not worth raising
-_MOST_LINES = 120  # a graph whose program is longer is pruned further before it is written
+_MOST_LINES = 80  # a graph whose program is longer is pruned further before it is written
 _MOST_EDGES = 40
 _SHORT = 40  # lines
 
