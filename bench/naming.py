@@ -91,7 +91,7 @@ def _cases() -> list[Case]:
         Case("out==inp+1", PROJECT.replace("OP", "out==inp+1"), "logits1"),
         *(
             Case(op, (FUNCTION + RANDOM).replace("OP", op), "m1", BITS)
-            for op in ("sharpen(3)", "balance_01(0.5)", "is_pure(0.5)", "compare")
+            for op in ("sharpen(3)", "balance_01(0.5)", "is_pure(0.5)", "compare", "harden")
         ),
         Case("maximum", (TWO_OF_ONE_KIND + RANDOM).replace("OP", "maximum"), "m1", BITS),
         Case("cartesian", (PREVIOUS + RANDOM).replace("OP", "cartesian"), "m1", BITS),
