@@ -38,6 +38,7 @@ _HURRIED = 1
 LOWEST = 0.92
 WORTH_OF_A_LINE = 0.01
 FRESH_INPUTS = 2000
+WITHIN_REACH = 0.15  # of agreement, that polishing may gain
 
 # Agreement that a program must have; more than 1 where it is not wanted at all.
 Target = Callable[[Program], float]
@@ -299,8 +300,9 @@ def _result(search: Search, graph: Graph, min_match: float, max_lines: int) -> D
     points: list[Point] = []
     reached = -1.0
     for found in _candidates(search.progress.found, max_lines):
-        # Longer ones than the one that will be picked are there for comparison only.
-        in_question = not any(point.match.value >= min_match for point in points)
+        # Longer ones than the one that will be picked are there for comparison only; others may be out of reach.
+        near = found.match >= min_match - WITHIN_REACH
+        in_question = near and not any(point.match.value >= min_match for point in points)
         program, match = (
             search.polished(found.program) if in_question else (found.program, search.judged(found.program))
         )
