@@ -347,6 +347,8 @@ def _candidates(found: Sequence[Found], max_lines: int) -> list[Found]:
 
 def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Point:
     """The pick with names; as it is, should names turn out to cost too much on inputs that no pass has seen."""
+    if pick.match.value < min_match:
+        return pick  # names would explain another function than the model's
     program = name_program(pick.program, search.fit, search.check, min_match)
     if search.judged(program) < search.judged(pick.program) - 2 * TOLERANCE:
         return pick
