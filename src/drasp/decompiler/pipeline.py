@@ -38,7 +38,7 @@ _HURRIED = 1
 LOWEST = 0.92
 WORTH_OF_A_LINE = 0.01
 FRESH_INPUTS = 2000
-WITHIN_REACH = 0.15  # of agreement, that polishing may gain
+MOST_GAIN = 0.15  # of agreement, that polishing may bring
 
 # Agreement that a program must have; more than 1 where it is not wanted at all.
 Target = Callable[[Program], float]
@@ -93,8 +93,9 @@ def _prune_by_elimination(search: Search, max_lines: int) -> Graph:
             if simplify(_written(state)).lines <= max_lines:
                 break
         state = State(state.graph)
-    if search.effort.thorough and state.program and search.check.match(answering(state.program)).value > LOWEST:
-        worth_it = search.worth_it(state.program, WORTH_OF_A_LINE, LOWEST)
+    match = search.check.match(answering(state.program)).value if state.program else 0.0
+    if search.effort.thorough and match > LOWEST:
+        worth_it = _worth_it(_written(state), match)
         state = search.once(partial(_cut_attention_for_lines, search, worth_it), state)
         state = _shortened(search, state, worth_it, search.effort.patience)
     return state.graph
@@ -206,6 +207,12 @@ def _less_program(
     return State(state.graph, shorter)
 
 
+def _worth_it(program: Program, match: float) -> Target:
+    """The agreement that a shorter program must have: so much less for each line that it saves."""
+    lines = simplify(program).lines
+    return lambda shorter: max(LOWEST, match - WORTH_OF_A_LINE * (lines - simplify(shorter).lines))
+
+
 def _written(state: State) -> Program:
     assert state.program is not None, "programs are shortened once they have been written"
     return state.program
@@ -301,7 +308,7 @@ def _result(search: Search, graph: Graph, min_match: float, max_lines: int) -> D
     reached = -1.0
     for found in _candidates(search.progress.found, max_lines):
         # Longer ones than the one that will be picked are there for comparison only; others may be out of reach.
-        near = found.match >= min_match - WITHIN_REACH
+        near = found.match >= min_match - MOST_GAIN
         in_question = near and not any(point.match.value >= min_match for point in points)
         program, match = (
             search.polished(found.program) if in_question else (found.program, search.judged(found.program))

@@ -166,11 +166,6 @@ class Search:
         self.accept_program(name)(program, match)
         return program
 
-    def worth_it(self, program: Program, price: float, lowest: float) -> Callable[[Program], float]:
-        """The agreement that a shorter program must have: so much less for each line that it saves."""
-        match, lines = self.check.match(answering(program)).value, simplify(program).lines
-        return lambda shorter: max(lowest, match - price * (lines - simplify(shorter).lines))
-
     def write(self, graph: Graph) -> Program | None:
         """The graph's program, unless it is still too long to be worth writing."""
         if not self.is_sparse(graph):

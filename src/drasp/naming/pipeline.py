@@ -7,6 +7,7 @@ from drasp.naming.judge import Judge
 from drasp.naming.rounding import round_projects, round_selects
 from drasp.naming.shorten import shorten
 from drasp.naming.tensors import name_projects, name_select
+from drasp.rewriting.parts import find
 from drasp.rewriting.simplify import simplify
 
 _TRUE_ENOUGH = 0.99
@@ -49,7 +50,7 @@ def _count_networks(program: Program) -> int:
 
 def _name_each_line(program: Program, judge: Judge) -> Program:
     for name in [statement.name for statement in program.statements]:
-        match next((s for s in program.statements if s.name == name), None):
+        match find(program, name):
             case Select(op=TensorName()) as select:
                 program = name_select(program, select, judge) or program
             case ElementWise(function=Network()) as function:
