@@ -9,13 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drasp.decompiler.components import Components, Graph, Sender
-from drasp.decompiler.elimination import Judge, Move, eliminate
-from drasp.decompiler.lines import constants_of, line_moves, linear_moves, operand_means
+from drasp.decompiler.elimination import Judge, Move, eliminate, squeeze
+from drasp.decompiler.harm import harm_by_line
+from drasp.decompiler.lines import constants_of, line_moves, linear_moves, operand_means, with_bias
 from drasp.decompiler.pipeline import norm_lines
+from drasp.decompiler.program_gates import ProgramGates, path_gates, product_gates
 from drasp.decompiler.splitting import as_sum, split
 from drasp.fitting.descent import minimise
 from drasp.fitting.oracle import Oracle, answering
-from drasp.language import Program, check, parse
+from drasp.language import Interpreter, Program, check, parse
 from drasp.language.syntax import ElementWise, Project, tensor_names
 from drasp.measure import predict
 from drasp.rewriting.simplify import simplify
@@ -161,6 +163,59 @@ def test_elimination_finds_what_changes_nothing_and_keeps_what_is_needed():
     assert graph.kept == {(Sender("token"), OUT)}
     assert accepted
     assert set(accepted) == {1.0}
+
+
+def test_squeezing_keeps_what_is_needed_to_the_last():
+    transformer = only_token_to_output()
+    components, pool = Components(transformer), oracle(transformer)
+    moves, its_judge = cutting(components, components.means(pool)), judge(components, pool)
+    accepted: list[tuple[int, float]] = []
+
+    def harm(graph: Graph) -> dict:
+        return {move.name: its_judge.loss(less) for move in moves if (less := move.apply(graph)) is not None}
+
+    def squeezed(start: Graph, wanted: int) -> Graph:
+        return squeeze(
+            start,
+            lambda _: moves,
+            harm,
+            its_judge,
+            lambda graph: len(graph.kept) - wanted,
+            lambda graph, match: accepted.append((len(graph.kept), match)),
+        )
+
+    whole = components.whole()
+    assert squeezed(whole, len(whole.kept)) is whole, "nothing is too much"
+    assert accepted == []
+    graph = squeezed(whole, 2)
+    assert len(graph.kept) <= 2
+    assert (Sender("token"), OUT) in graph.kept
+    assert {match for _, match in accepted} == {1.0}
+
+
+@pytest.mark.parametrize("task", [TASK, LANGUAGE], ids=["softmax", "sigmoid"])
+def test_the_harm_of_losing_a_line_is_that_of_losing_a_little_of_it_scaled_up(task):
+    transformer = random_transformer(1, 1, 1, task)
+    components = Components(transformer)
+    graph = replace(components.whole(), norms=dict.fromkeys(components.anatomy.receivers, 1.7))
+    program = with_bias(simplify(write_program(transformer, graph.wiring(), task.vocabulary, task.output)))
+    pool = Oracle.draw(Interpreter(program), task, 200, np.random.default_rng(0), batch_size=1)
+    means = operand_means(program, pool)
+    harms = harm_by_line(program, means, pool)
+    selects, paths = product_gates(program), path_gates(program)
+    gates = [*selects, *paths]
+    names = [("select", gate.name) for gate in selects] + [
+        ("input", gate.name, gate.operand) if (("input", gate.name, gate.operand)) in harms else ("project", gate.name)
+        for gate in paths
+    ]
+    assert len(names) >= 5
+    masked, little = ProgramGates(program, gates, pool), 0.05
+    for i, name in enumerate(names):
+        masks = torch.ones(len(gates))
+        masks[i] -= little
+        with torch.no_grad():
+            loss = pool.mean_loss(answering(masked.masked(masks)))
+        assert loss / little**2 == pytest.approx(harms[name], rel=0.5, abs=1e-3), name
 
 
 def test_what_has_no_reader_or_no_input_goes_with_the_cut():

@@ -5,7 +5,7 @@ each MLP and the output receive sums of them. Where an edge is cut, its sender's
 constant, which is then tuned. What no longer reaches the output is not computed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -132,6 +132,27 @@ class Graph:
         used = {sender for sender, _ in self.kept}
         live = {receiver for sender in used for receiver in receivers_of(sender)}
         return tuple(r for r in self.anatomy.receivers if r in live or r.kind == "out")
+
+    def lines(self) -> int:
+        """About as many as its program has: a select for each pair of paths to a query and a key, and so on."""
+        paths: dict[Sender, int] = {}
+
+        def heard(receiver: Receiver) -> int:
+            # What divides by a norm divides the constant too, which then is one path more.
+            return sum(paths[sender] for sender in self.senders_to(receiver)) + (receiver not in self.norms)
+
+        lines = 0
+        for sender in self.anatomy.senders:
+            match receivers_of(sender) if self.is_used(sender) else ():
+                case (query, key, value):
+                    paths[sender] = heard(value)
+                    lines += (heard(query) + 1) * heard(key) + heard(value)
+                case (_mlp,):
+                    paths[sender] = 1
+                    lines += 1
+                case _:
+                    paths[sender] = 1
+        return lines + heard(Receiver(self.anatomy.n_layers, "out")) + 1
 
     def norm(self, receiver: Receiver, norm: LayerNorm) -> LayerNorm:
         return replace(norm, constant=self.norms.get(receiver))
@@ -263,19 +284,20 @@ class Components:
         return {sender: total / count for sender, total in sums.items()}
 
     @torch.no_grad()
-    def mean_norm(self, graph: Graph, receiver: Receiver, oracle: Oracle) -> float:
-        """What the receiver's layer norm divides by, on average."""
-        layers = self.transformer.layers
-        norm = self.transformer.final_norm if receiver.kind == "out" else layers[receiver.layer].attention_norm
-        total, count = 0.0, 0
+    def mean_norms(self, graph: Graph, receivers: Sequence[Receiver], oracle: Oracle) -> dict[Receiver, float]:
+        """What the receivers' layer norms divide by, on average."""
+        model = self.transformer
+        totals = dict.fromkeys(receivers, 0.0)
+        count = 0
         for batch in oracle.batches:
-            sent = self._everything_sent(graph, batch)
-            x = graph.constants[receiver] + sum((sent[s] for s in graph.senders_to(receiver)), torch.zeros(1))
-            root = (x.var(-1, correction=0) + norm.eps).sqrt().expand(batch.inputs.ids.shape)
-            real = batch.real
-            total += float(root[real].sum())
+            sent, real = self._everything_sent(graph, batch), batch.real
             count += int(real.sum())
-        return total / count
+            for r in receivers:
+                norm = model.final_norm if r.kind == "out" else model.layers[r.layer].attention_norm
+                x = graph.constants[r] + sum((sent[s] for s in graph.senders_to(r)), torch.zeros(1))
+                root = (x.var(-1, correction=0) + norm.eps).sqrt().expand(batch.inputs.ids.shape)
+                totals[r] += float(root[real].sum())
+        return {receiver: total / count for receiver, total in totals.items()}
 
     def _everything_sent(self, graph: Graph, batch: Batch) -> dict[Sender, Float[Tensor, "batch pos d_model"]]:
         model = self.transformer

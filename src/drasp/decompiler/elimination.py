@@ -5,7 +5,7 @@ model even after its constants have been settled, fewer are tried, and in the en
 is put aside; when several have failed in a row, the rest, which harm more, are not tried.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Generic, TypeVar
@@ -40,8 +40,6 @@ class Judge(Generic[State]):
 
     def mended(self, state: State, target: float) -> tuple[State, float]:
         """The state, settled if it has to be, and its agreement: 0 where the target is not reached."""
-        if target > 1:
-            return state, 0.0
         if (agreement := self.match(state, target)) >= target:
             return state, agreement
         if self.loss(state) >= self.hopeless:
@@ -58,13 +56,13 @@ def eliminate(
     state: State,
     moves: Callable[[State], Sequence[Move[State]]],
     judge: Judge[State],
-    target: Callable[[State], float],
+    target: Callable[[State], float | None],
     accepted: Callable[[State, float], None],
     patience: int = 5,
 ) -> State:
     """As much as can go while agreement stays at `target`; `accepted` hears of every state on the way.
 
-    `patience`: so many failures in a row end it.
+    Where there is no target, the state is not wanted. `patience`: so many failures in a row end it.
     """
     failed: set[Hashable] = set()
     known: dict[Hashable, float] = {}
@@ -78,8 +76,8 @@ def eliminate(
         while True:
             candidate = _apply_all(state, ranked[:count])
             wanted = target(candidate)
-            result, agreement = judge.mended(candidate, wanted)
-            if agreement >= wanted:
+            result, agreement = (candidate, 0.0) if wanted is None else judge.mended(candidate, wanted)
+            if wanted is not None and agreement >= wanted:
                 state = result
                 failures, most = 0, 3 * count
                 accepted(state, agreement)
@@ -89,6 +87,37 @@ def eliminate(
                 failures, most = failures + 1, 1
                 break
             count = max(1, count // 3)
+    return state
+
+
+def squeeze(
+    state: State,
+    moves: Callable[[State], Sequence[Move[State]]],
+    harm: Callable[[State], Mapping[Hashable, float]],
+    judge: Judge[State],
+    excess: Callable[[State], int],
+    accepted: Callable[[State, float], None],
+) -> State:
+    """Whatever that does to agreement: what harms least goes, a third of the excess at a time, until there is none.
+
+    `harm` is an estimate, by the names of moves; where only a few can go, the best few are looked at one by one.
+    Constants are settled only in the end: on the way down it takes long and does not help.
+    """
+    if excess(state) <= 0:
+        return state
+    while (over := excess(state)) > 0:
+        harms = harm(state)
+        results = {move: result for move in moves(state) if (result := move.apply(state)) is not None}
+        ranked = sorted(results, key=lambda move: harms.get(move.name, float("inf")))
+        if not ranked:
+            break
+        count = min(max(2, over // 3), 1 + len(ranked) // 2)
+        if count < _LOOKED_AT:
+            ranked = sorted(ranked[:_LOOKED_AT], key=lambda move: judge.loss(results[move]))
+        state = _apply_all(state, ranked[:count])
+        accepted(state, judge.match(state, 0.0))
+    state = judge.settle_longer(state)
+    accepted(state, judge.match(state, 0.0))
     return state
 
 

@@ -136,7 +136,7 @@ class EdgeGates:
             components.whole(),
         )
         means = components.means(oracle)
-        norms = [components.mean_norm(self.whole, receiver, oracle) for receiver in self.model.receivers]
+        norms = [*components.mean_norms(self.whole, self.model.receivers, oracle).values()]
         self.learnt = Learnt(
             theta=torch.full((len(self.model.edges),), START).requires_grad_(),
             ablations=torch.stack([means[sender] for sender in self.model.senders]).requires_grad_(),

@@ -1,7 +1,7 @@
 """The decompiler in one function: cut components, edges and lines as long as the answers stay the model's."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,8 @@ from torch import Tensor
 
 from drasp.decompiler.checkpoint import Found, State
 from drasp.decompiler.components import Edge, Graph, Sender
-from drasp.decompiler.elimination import Move, eliminate
+from drasp.decompiler.elimination import Judge, Move, eliminate, squeeze
+from drasp.decompiler.harm import harm_by_line
 from drasp.decompiler.lines import Means, line_moves, linear_moves, operand_means, variable_moves, with_bias
 from drasp.decompiler.result import Decompiled, PassRecord, Point
 from drasp.decompiler.search import QUICK, THOROUGH, Search
@@ -30,19 +31,16 @@ from drasp.vocabulary import Output
 from drasp.wiring import Receiver
 
 METHODS = ("fast", "ugs")
-# The agreement that the search keeps to; it is held to less only while the program is too long.
-TARGETS = (0.95, 0.9, 0.7, 0.3, 0.0)
-# A model that does not get short at the first target is worth a further look, but not much of one: failures in a row.
-_HURRIED = 1
+# The agreement that the search keeps to, unless the program stays too long.
+TARGET = 0.95
 # In the end a line may go for a hundredth of the inputs, down to this.
 LOWEST = 0.92
 WORTH_OF_A_LINE = 0.01
 FRESH_INPUTS = 2000
-MOST_GAIN = 0.15  # of agreement, that polishing may bring
+MOST_GAIN = 0.05  # of agreement, that polishing may bring
 
-# Agreement that a program must have; more than 1 where it is not wanted at all.
-Target = Callable[[Program], float]
-UNWANTED = 2.0
+# Agreement that a program must have; none where it is not wanted at all.
+Target = Callable[[Program], float | None]
 
 
 def _silent(_record: PassRecord) -> None:
@@ -68,12 +66,13 @@ def decompile(
     `method` is "fast", backward elimination, or "ugs", the paper's own pruning, which takes `ugs` and far more time.
     """
     check_method(method)
-    search = Search(transformer, task, seed, report, QUICK if quick else THOROUGH, checkpoint, resume, method)
+    effort = QUICK if quick else THOROUGH
+    search = Search(transformer, task, seed, report, effort, checkpoint, resume, method, max_lines)
     if method == "ugs":
         graph = search.once(lambda _: State(prune_by_gates(search, ugs)), State(search.components.whole())).graph
     else:
-        graph = _prune_by_elimination(search, max_lines)
-    return _result(search, graph, min_match, max_lines)
+        graph = _prune_by_elimination(search)
+    return _result(search, graph, min_match)
 
 
 def check_method(method: str) -> None:
@@ -81,37 +80,36 @@ def check_method(method: str) -> None:
         raise DraspError(f"--method {method}: no such method; there are {', '.join(METHODS)}")
 
 
-def _prune_by_elimination(search: Search, max_lines: int) -> Graph:
+def _prune_by_elimination(search: Search) -> Graph:
+    """Gives the graph as it was while agreement held: what it could not do without says why a program is long."""
     state = search.once(partial(sketch, search), State(search.components.whole()))
-    for target in TARGETS:
-        if state.program is None:
-            state = _cut_graph(search, state, target)
-        # Line by line, a long program takes long; the graph, cut at a lower target, gets there sooner.
-        if state.program is not None and (target == TARGETS[0] or state.program.lines <= 1.5 * max_lines):
-            patience = search.effort.patience if target == TARGETS[0] else _HURRIED
-            state = _shortened(search, state, _always(target), patience)
-            if simplify(_written(state)).lines <= max_lines:
-                break
-        state = State(state.graph)
-    match = search.check.match(answering(state.program)).value if state.program else 0.0
-    if search.effort.thorough and match > LOWEST:
+    if state.program is None:
+        state = _cut_graph(search, state)
+    graph = state.graph
+    if state.program is None:
+        state = search.once(partial(_squeeze_graph, search), state)
+    else:
+        state = _shortened(search, state, _always(TARGET))
+    if simplify(_written(state)).lines > search.max_lines:
+        state = search.once(partial(_squeeze_lines, search), state)
+    match = search.check.match(answering(_written(state))).value
+    if search.effort.thorough and match >= LOWEST:
         worth_it = _worth_it(_written(state), match)
         state = search.once(partial(_cut_attention_for_lines, search, worth_it), state)
-        state = _shortened(search, state, worth_it, search.effort.patience)
-    return state.graph
+        state = _shortened(search, state, worth_it)
+        graph = state.graph
+    return graph
 
 
-def _cut_graph(search: Search, state: State, target: float) -> State:
-    for cut in (_cut_components, _cut_edges):
-        state = search.once(partial(cut, search, target), state)
-    if search.is_sparse(state.graph):
-        state = search.once(partial(_make_norms_constant, search, target), state)
+def _cut_graph(search: Search, state: State) -> State:
+    for cut in (_cut_components, _cut_edges, _make_norms_constant):
+        state = search.once(partial(cut, search), state)
     return State(state.graph, search.write(state.graph))
 
 
-def _shortened(search: Search, state: State, target: Target, patience: int) -> State:
+def _shortened(search: Search, state: State, target: Target) -> State:
     for shorten in (_cut_variables, _make_mlps_linear, _split_mlps, _cut_lines):
-        state = search.once(partial(shorten, search, target, patience), state)
+        state = search.once(partial(shorten, search, target), state)
     return state
 
 
@@ -129,36 +127,70 @@ def sketch(search: Search, state: State) -> State:
     mean = {(token, Receiver(0, "v", head.head)) for head in heads} | {(head, out) for head in heads}
     for kept in ({(token, out)}, mean, {(token, out), *mean}):
         graph = whole.cut(whole.kept - kept, search.means)
-        graph = replace(graph, norms={out: search.components.mean_norm(graph, out, search.probe)})
-        if (program := search.fitted_head(graph, "try a sketch", TARGETS[0])) is not None:
+        graph = replace(graph, norms=search.components.mean_norms(graph, [out], search.probe))
+        if (program := search.fitted_head(graph, "try a sketch", TARGET)) is not None:
             return State(graph, program)
     return state
 
 
-def _cut_components(search: Search, target: float, state: State) -> State:
-    return _less_graph(search, "cut components", _component_moves(search), target, state)
+def _cut_components(search: Search, state: State) -> State:
+    moves = _component_moves(search)
+    return _less_graph(search, "cut components", lambda _: moves, search.graph_judge(), state)
 
 
-def _cut_edges(search: Search, target: float, state: State) -> State:
-    return _less_graph(search, "cut edges", _edge_moves(search), target, state)
+def _cut_edges(search: Search, state: State) -> State:
+    moves = _edge_moves(search)
+    return _less_graph(search, "cut edges", lambda _: moves, search.graph_judge(), state)
 
 
-def _make_norms_constant(search: Search, target: float, state: State) -> State:
-    return _less_graph(search, "make norms constant", _norm_moves(search), target, state)
+def _make_norms_constant(search: Search, state: State) -> State:
+    """In a dense graph, which gains little by it, only as far as nothing has to be settled."""
+    judge = search.graph_judge()
+    if not search.is_sparse(state.graph):
+        judge = replace(judge, hopeless=0.0)
+    return _less_graph(search, "make norms constant", partial(_norm_moves, search), judge, state)
 
 
-def _less_graph(search: Search, name: str, moves: Sequence[Move[Graph]], target: float, state: State) -> State:
-    judge, accepted = search.graph_judge(), search.accept_graph(name)
-    patience = search.effort.graph_patience if target == TARGETS[0] else _HURRIED
-    return State(eliminate(state.graph, lambda _: moves, judge, _always(target), accepted, patience))
+def _less_graph(
+    search: Search, name: str, moves: Callable[[Graph], Sequence[Move[Graph]]], judge: Judge[Graph], state: State
+) -> State:
+    accepted, patience = search.accept_graph(name), search.effort.graph_patience
+    return State(eliminate(state.graph, moves, judge, _always(TARGET), accepted, patience))
+
+
+def _squeeze_graph(search: Search, state: State) -> State:
+    """Edges go, where there are very many, until the program can be written at all."""
+    moves = _edge_moves(search)
+    judge, accepted = search.graph_judge(), search.accept_graph("squeeze the graph")
+
+    def harm(graph: Graph) -> Mapping[Hashable, float]:
+        return {move.name: judge.loss(less) for move in moves if (less := move.apply(graph)) is not None}
+
+    graph = squeeze(state.graph, lambda _: moves, harm, judge, search.edges_too_many, accepted)
+    return State(graph, search.written(graph))
+
+
+def _squeeze_lines(search: Search, state: State) -> State:
+    program = with_bias(simplify(_written(state)))
+    means = operand_means(program, search.probe)
+    judge, accepted = search.program_judge(), search.accept_program("squeeze lines")
+    shorter = squeeze(
+        program,
+        lambda now: line_moves(now, means),
+        lambda now: harm_by_line(now, means, search.slopes),
+        judge,
+        lambda now: simplify(now).lines - search.max_lines,
+        accepted,
+    )
+    return State(state.graph, shorter)
 
 
 def _cut_attention_for_lines(search: Search, target: Target, state: State) -> State:
     """Heads need not see all that they see: where agreement suffers, but lines are saved, many selects at once."""
 
-    def graph_target(graph: Graph) -> float:
+    def graph_target(graph: Graph) -> float | None:
         program = search.write(graph)
-        return UNWANTED if program is None else target(program)
+        return None if program is None else target(program)
 
     judge, accepted = search.graph_judge(), search.accept_graph("cut attention for lines")
     moves = _attention_moves(search)
@@ -166,30 +198,28 @@ def _cut_attention_for_lines(search: Search, target: Target, state: State) -> St
     return state if graph is state.graph else State(graph, search.write(graph))
 
 
-def _cut_variables(search: Search, target: Target, patience: int, state: State) -> State:
-    return _less_program(search, "cut variables", variable_moves, target, patience, state)
+def _cut_variables(search: Search, target: Target, state: State) -> State:
+    return _less_program(search, "cut variables", variable_moves, target, state)
 
 
-def _make_mlps_linear(search: Search, target: Target, patience: int, state: State) -> State:
+def _make_mlps_linear(search: Search, target: Target, state: State) -> State:
     return _less_program(
-        search, "make MLPs linear", lambda now, _: linear_moves(now, search.pool_for(now)), target, patience, state
+        search, "make MLPs linear", lambda now, _: linear_moves(now, search.pool_for(now)), target, state
     )
 
 
-def _split_mlps(search: Search, target: Target, patience: int, state: State) -> State:
+def _split_mlps(search: Search, target: Target, state: State) -> State:
     """Where that makes no more lines: parts that read one-hot variables are tables, and join what follows."""
 
-    def no_longer(program: Program) -> float:
-        return target(program) if simplify(program).lines <= most else UNWANTED
+    def no_longer(program: Program) -> float | None:
+        return target(program) if simplify(program).lines <= most else None
 
     most = simplify(_written(state)).lines
-    return _less_program(
-        search, "split MLPs", lambda now, _: split_moves(now, search.probe), no_longer, patience, state
-    )
+    return _less_program(search, "split MLPs", lambda now, _: split_moves(now, search.probe), no_longer, state)
 
 
-def _cut_lines(search: Search, target: Target, patience: int, state: State) -> State:
-    return _less_program(search, "cut lines", line_moves, target, patience, state)
+def _cut_lines(search: Search, target: Target, state: State) -> State:
+    return _less_program(search, "cut lines", line_moves, target, state)
 
 
 def _less_program(
@@ -197,13 +227,12 @@ def _less_program(
     name: str,
     moves: Callable[[Program, Means], list[Move[Program]]],
     target: Target,
-    patience: int,
     state: State,
 ) -> State:
     program = with_bias(simplify(_written(state)))
     means = operand_means(program, search.probe)
     judge, accepted = search.program_judge(), search.accept_program(name)
-    shorter = eliminate(program, lambda now: moves(now, means), judge, target, accepted, patience)
+    shorter = eliminate(program, lambda now: moves(now, means), judge, target, accepted, search.effort.patience)
     return State(state.graph, shorter)
 
 
@@ -266,19 +295,14 @@ def _attention_moves(search: Search) -> list[Move[Graph]]:
     ]
 
 
-def _norm_moves(search: Search) -> list[Move[Graph]]:
+def _norm_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
     """A receiver's norm replaced by its mean, wherever the norm costs a line."""
 
-    def fixing(receiver: Receiver) -> Move[Graph]:
-        def apply(graph: Graph) -> Graph | None:
-            if receiver not in norm_lines(graph):
-                return None
-            constant = search.components.mean_norm(graph, receiver, search.probe)
-            return replace(graph, norms={**graph.norms, receiver: constant})
+    def fixing(receiver: Receiver, constant: float) -> Move[Graph]:
+        return Move(f"norm at {receiver}", lambda graph: replace(graph, norms={**graph.norms, receiver: constant}))
 
-        return Move(f"norm at {receiver}", apply)
-
-    return [fixing(receiver) for receiver in search.components.anatomy.receivers]
+    constants = search.components.mean_norms(graph, norm_lines(graph), search.probe)
+    return [fixing(receiver, constant) for receiver, constant in constants.items()]
 
 
 def norm_lines(graph: Graph) -> list[Receiver]:
@@ -301,12 +325,12 @@ def dense_receivers(graph: Graph) -> tuple[str, ...]:
     return tuple(f"{r} ({kept} of {all_})" for r, (kept, all_) in counts.items() if kept > max(2, all_ / 2))
 
 
-def _result(search: Search, graph: Graph, min_match: float, max_lines: int) -> Decompiled:
+def _result(search: Search, graph: Graph, min_match: float) -> Decompiled:
     """Agreement on fresh inputs for the best program of each length, as far as longer ones agree more."""
     fresh = search.draw("fresh", FRESH_INPUTS, batch_size=100)
     points: list[Point] = []
     reached = -1.0
-    for found in _candidates(search.progress.found, max_lines):
+    for found in _candidates(search.progress.found, search.max_lines):
         # Longer ones than the one that will be picked are there for comparison only; others may be out of reach.
         near = found.match >= min_match - MOST_GAIN
         in_question = near and not any(point.match.value >= min_match for point in points)
@@ -316,7 +340,7 @@ def _result(search: Search, graph: Graph, min_match: float, max_lines: int) -> D
         if match > reached:
             reached = match
             points.append(Point(simplify(program), fresh.match(answering(program))))
-    pick = choose(points, min_match, max_lines)
+    pick = choose(points, min_match, search.max_lines)
     pruned = time.perf_counter()
     final = _named(search, pick, fresh, min_match)
     naming_seconds = time.perf_counter() - pruned
@@ -337,19 +361,19 @@ def _result(search: Search, graph: Graph, min_match: float, max_lines: int) -> D
         seconds=time.perf_counter() - search.start,
         naming_seconds=naming_seconds,
         min_match=min_match,
-        max_lines=max_lines,
+        max_lines=search.max_lines,
         method=search.method,
     )
 
 
 def _candidates(found: Sequence[Found], max_lines: int) -> list[Found]:
-    """From short to long, each truer than those before; of those that are too long, the truest."""
+    """From short to long, each truer than those before; what is too long only where nothing is short enough."""
     best: list[Found] = []
     for each in sorted(found, key=lambda f: (f.lines, -f.match)):
         if not best or each.match > best[-1].match:
             best.append(each)
     short = [each for each in best if each.lines <= max_lines]
-    return [*short, *best[len(short) :][-1:]]
+    return short or best[-1:]
 
 
 def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Point:

@@ -32,9 +32,11 @@ _UNSEEN_INPUTS = 1000
 _FEW_ANSWERS_INPUTS, _MANY_ANSWERS_INPUTS = 4000, 1200
 _WITHIN_REACH = 0.4
 _TRUE_ENOUGH = 0.995  # agreement that is not worth raising
-_MOST_LINES = 80  # a graph whose program is longer is pruned further before it is written
+_MOST_LINES = 60  # a graph whose program is longer is pruned further before it is written
 _MOST_EDGES = 40
-_SHORT = 40  # lines
+_SLOPES_INPUTS = 96
+_MOST_WRITTEN = 300  # lines of a program that is only squeezed
+_SHORT = 20  # lines
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Effort:
     """How much is spent on the search."""
 
     inputs: int = 480  # on which constants are settled, and as many on which agreement decides
-    graph_patience: int = 3  # failures in a row that end a pass on the graph; settling them is dear
+    graph_patience: int = 2  # failures in a row that end a pass on the graph; settling them is dear
     patience: int = 5  # and one on the program
     thorough: bool = True  # a last round of passes that gives up agreement for lines
 
@@ -64,12 +66,14 @@ class Search:
         checkpoint: Path | None = None,
         resume: bool = False,
         method: str = "fast",
+        max_lines: int = 40,
     ) -> None:
         self.transformer, self.task, self.seed, self.report, self.effort = transformer, task, seed, report, effort
         self.start = time.perf_counter()
         self.components = Components(transformer)
         self.checkpoint, self.method = checkpoint, method
         self.settings = {"task": task.name, "seed": seed, "quick": effort == QUICK, "method": method}
+        self.settings["max_lines"] = self.max_lines = max_lines
         self.progress = Progress()
         if checkpoint is not None and resume:
             self.progress = load(checkpoint, self.components.anatomy, self.settings)
@@ -106,6 +110,11 @@ class Search:
         """A pool with enough answers for fits of many numbers, which find accidents in fewer."""
         count = _FEW_ANSWERS_INPUTS if self.fit.answers_each < 5 else _MANY_ANSWERS_INPUTS
         return self.draw("regression", count, batch_size=60)
+
+    @cached_property
+    def slopes(self) -> Oracle:
+        """A pool in small batches, whose slopes say how much each line matters."""
+        return self.draw("slopes", _SLOPES_INPUTS, batch_size=4)
 
     def pool_for(self, program: Program) -> Oracle:
         """For fits: long programs, which are slow and far from their end, do with fewer inputs."""
@@ -153,10 +162,9 @@ class Search:
 
     def fitted_head(self, graph: Graph, name: str, target: float) -> Program | None:
         """The graph's program with its projects fitted to the model's answers, if it agrees well enough."""
-        program = write_program(self.transformer, graph.wiring(), self.task.vocabulary, self.task.output)
         # A look at fewer inputs spares the fit where it is out of reach.
         few = self.fit.part(10) if self.fit.answers_each > 20 else self.fit
-        rough = refitted(simplify(program), few, rounds=1)
+        rough = refitted(simplify(self.written(graph)), few, rounds=1)
         if self.check.match_if(answering(rough), _WITHIN_REACH) == 0:
             return None
         program = refitted(rough, self.regression)
@@ -167,14 +175,21 @@ class Search:
         return program
 
     def write(self, graph: Graph) -> Program | None:
-        """The graph's program, unless it is still too long to be worth writing."""
+        """The graph's program, unless it is still too long to be shortened with care."""
         if not self.is_sparse(graph):
             return None
-        program = write_program(self.transformer, graph.wiring(), self.task.vocabulary, self.task.output)
-        return program if program.lines <= _MOST_LINES else None
+        program = self.written(graph)
+        return program if simplify(program).lines <= _MOST_LINES else None
 
     def is_sparse(self, graph: Graph) -> bool:
         return len(graph.kept) <= _MOST_EDGES
+
+    def edges_too_many(self, graph: Graph) -> int:
+        """For a program to be written at all; where it is the paths that are too many, an edge has several."""
+        return (graph.lines() - _MOST_WRITTEN) // 3
+
+    def written(self, graph: Graph) -> Program:
+        return write_program(self.transformer, graph.wiring(), self.task.vocabulary, self.task.output)
 
     def accept_graph(self, name: str) -> Callable[[Graph, float], None]:
         def accepted(graph: Graph, match: float) -> None:

@@ -1,0 +1,82 @@
+"""What it would cost to do without a line: for all lines of a program at once, from slopes.
+
+The divergence from the model is about least as the program stands, so it has no slope along the weight of a line. The
+surprise at an answer drawn by the model has one; its mean square is the curvature of the divergence (the Fisher
+information), and half of that, as far as a parabola goes, is what is lost with the line. It takes one backward pass
+instead of a run for each line.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from drasp.decompiler.lines import Means
+from drasp.fitting.oracle import Batch, Oracle, answering
+from drasp.language.syntax import ONE, ElementWise, Network, Program, Project, Select, TensorName, tensor_names
+from drasp.rewriting.tidy import bias_of
+from drasp.vocabulary import Output
+
+
+def harm_by_line(program: Program, means: Means, oracle: Oracle) -> Mapping[Hashable, float]:
+    """By the names of the moves that take a select, a project or an input of a function away.
+
+    The smaller the oracle's batches, the better: slopes of single inputs are wanted.
+    """
+    generator = torch.Generator().manual_seed(0)
+    total: dict[Hashable, float] = {}
+    for batch in oracle.batches:
+        tensors = {name: tensor.detach().requires_grad_() for name, tensor in program.tensors.items()}
+        with torch.enable_grad():
+            logits = answering(replace(program, tensors=tensors))(batch)
+            surprise = _surprise(batch, logits, oracle.output, generator).sum()
+        slopes = torch.autograd.grad(surprise, list(tensors.values()), allow_unused=True, materialize_grads=True)
+        for name, slope in _slopes_by_line(program, means, dict(zip(tensors, slopes, strict=True))).items():
+            total[name] = total.get(name, 0.0) + slope**2 / (2 * len(oracle))
+    return total
+
+
+def _surprise(
+    batch: Batch, logits: Float[Tensor, "batch counted n_vocab"], output: Output, generator: torch.Generator
+) -> Float[Tensor, " batch"]:
+    """At answers drawn by the model, so scaled that squares add up to those of the mean over an input's answers."""
+    if output == "softmax":
+        chances = batch.logits.softmax(-1).flatten(0, 1)
+        drawn = torch.multinomial(chances, 1, generator=generator)[:, 0]
+        each = F.cross_entropy(logits.flatten(0, 1), drawn, reduction="none").view(batch.valid.shape)
+    else:
+        drawn = torch.bernoulli(batch.logits.sigmoid(), generator=generator)
+        each = F.binary_cross_entropy_with_logits(logits, drawn, reduction="none").sum(-1)
+    return (each * batch.valid).sum(-1) / batch.valid.sum(-1).sqrt()
+
+
+def _slopes_by_line(program: Program, means: Means, slopes: Mapping[str, Tensor]) -> dict[Hashable, float]:
+    """Along each line's weight, from all to nothing but its mean."""
+    bias = bias_of(program)
+    found: dict[Hashable, float] = {}
+
+    def along(tensor: str) -> float:
+        return float((program.tensors[tensor] * slopes[tensor]).sum())
+
+    for statement in program.statements:
+        match statement:
+            case Select(name, op=TensorName(tensor)):
+                found["select", name] = along(tensor)
+            case Project(name, source, TensorName(tensor)) if source != ONE and bias is not None:
+                [constant] = tensor_names(bias)
+                left = means[source] @ program.tensors[tensor]
+                found["project", name] = along(tensor) - float(left @ slopes[constant][0])
+            case ElementWise(name, inputs, Network(network)):
+                for i, operand in enumerate(inputs):
+                    left = means[operand] @ program.tensors[f"{network}.{i}"]
+                    if ONE in inputs:
+                        constant = slopes[f"{network}.{inputs.index(ONE)}"][0]
+                    else:
+                        constant = program.tensors[f"{network}.hidden"] @ slopes[f"{network}.hidden_bias"]
+                    found["input", name, operand] = along(f"{network}.{i}") - float(left @ constant)
+            case _:
+                pass
+    return found
