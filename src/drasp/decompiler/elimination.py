@@ -5,7 +5,7 @@ model even after its constants have been settled, fewer are tried, and in the en
 is put aside; when several have failed in a row, the rest, which harm more, are not tried.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Generic, TypeVar
@@ -14,6 +14,10 @@ State = TypeVar("State")
 
 NEAR = 0.1  # from so far below the target, settling for longer may still reach it
 _LOOKED_AT = 10  # moves, at least, whose loss is measured anew in each round
+
+
+# An estimate, by the names of moves, of the loss that they cause.
+Harm = Callable[[State], dict[Hashable, float]]
 
 
 @dataclass(frozen=True)
@@ -59,17 +63,20 @@ def eliminate(
     target: Callable[[State], float | None],
     accepted: Callable[[State, float], None],
     patience: int = 5,
+    harm: Harm[State] | None = None,
 ) -> State:
     """As much as can go while agreement stays at `target`; `accepted` hears of every state on the way.
 
-    Where there is no target, the state is not wanted. `patience`: so many failures in a row end it.
+    Where there is no target, the state is not wanted. `patience`: so many failures in a row end it. `harm` spares
+    looking at every move.
     """
     failed: set[Hashable] = set()
     known: dict[Hashable, float] = {}
     failures = 0
     most: float = float("inf")  # moves at once, by what the last round could do
     while failures < patience:
-        ranked = _ranked(state, [move for move in moves(state) if move.name not in failed], judge, known)
+        left = [move for move in moves(state) if move.name not in failed]
+        ranked = _ranked_by_harm(state, left, judge, harm, known) if harm else _ranked(state, left, judge, known)
         if not ranked:
             break
         count = int(min(most, _first_count([known[move.name] for move in ranked], judge.hopeless)))
@@ -93,28 +100,19 @@ def eliminate(
 def squeeze(
     state: State,
     moves: Callable[[State], Sequence[Move[State]]],
-    harm: Callable[[State], Mapping[Hashable, float]],
     judge: Judge[State],
+    harm: Harm[State],
     excess: Callable[[State], int],
     accepted: Callable[[State, float], None],
 ) -> State:
     """Whatever that does to agreement: what harms least goes, a third of the excess at a time, until there is none.
 
-    `harm` is an estimate, by the names of moves; where only a few can go, the best few are looked at one by one.
     Constants are settled only in the end: on the way down it takes long and does not help.
     """
     if excess(state) <= 0:
         return state
-    while (over := excess(state)) > 0:
-        harms = harm(state)
-        results = {move: result for move in moves(state) if (result := move.apply(state)) is not None}
-        ranked = sorted(results, key=lambda move: harms.get(move.name, float("inf")))
-        if not ranked:
-            break
-        count = min(max(2, over // 3), 1 + len(ranked) // 2)
-        if count < _LOOKED_AT:
-            ranked = sorted(ranked[:_LOOKED_AT], key=lambda move: judge.loss(results[move]))
-        state = _apply_all(state, ranked[:count])
+    while (over := excess(state)) > 0 and (ranked := _ranked_by_harm(state, moves(state), judge, harm, {})):
+        state = _apply_all(state, ranked[: min(max(2, over // 3), 1 + len(ranked) // 2)])
         accepted(state, judge.match(state, 0.0))
     state = judge.settle_longer(state)
     accepted(state, judge.match(state, 0.0))
@@ -137,6 +135,21 @@ def _ranked(
         if move.name not in known:
             known[move.name] = judge.loss(results[move.name])
     return sorted(there, key=lambda move: known[move.name])
+
+
+def _ranked_by_harm(
+    state: State,
+    moves: Sequence[Move[State]],
+    judge: Judge[State],
+    harm: Harm[State],
+    known: dict[Hashable, float],
+) -> list[Move[State]]:
+    """By the estimate, but for the best few, which are looked at one by one."""
+    results = {move.name: result for move in moves if (result := move.apply(state)) is not None}
+    known.update(dict.fromkeys(results, float("inf")) | harm(state))
+    there = sorted((move for move in moves if move.name in results), key=lambda move: known[move.name])
+    best = sorted(there[:_LOOKED_AT], key=lambda move: judge.loss(results[move.name]))
+    return [*best, *there[_LOOKED_AT:]]
 
 
 def _first_count(losses: Sequence[float], hopeless: float) -> int:

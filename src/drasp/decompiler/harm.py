@@ -1,9 +1,9 @@
-"""What it would cost to do without a line: for all lines of a program at once, from slopes.
+"""What it would cost to do without a line, or an edge: for all of them at once, from slopes.
 
 The divergence from the model is about least as the program stands, so it has no slope along the weight of a line. The
 surprise at an answer drawn by the model has one; its mean square is the curvature of the divergence (the Fisher
 information), and half of that, as far as a parabola goes, is what is lost with the line. It takes one backward pass
-instead of a run for each line.
+instead of a run for each of them.
 """
 
 from collections.abc import Hashable, Mapping
@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from drasp.decompiler.components import Components, Edge, Graph, Sender
+from drasp.decompiler.gates import GatedModel, Learnt
 from drasp.decompiler.lines import Means
 from drasp.fitting.oracle import Batch, Oracle, answering
 from drasp.language.syntax import ONE, ElementWise, Network, Program, Project, Select, TensorName, tensor_names
@@ -21,12 +23,12 @@ from drasp.rewriting.tidy import bias_of
 from drasp.vocabulary import Output
 
 
-def harm_by_line(program: Program, means: Means, oracle: Oracle) -> Mapping[Hashable, float]:
+def harm_by_line(program: Program, means: Means, oracle: Oracle) -> dict[Hashable, float]:
     """By the names of the moves that take a select, a project or an input of a function away.
 
     The smaller the oracle's batches, the better: slopes of single inputs are wanted.
     """
-    generator = torch.Generator().manual_seed(0)
+    generator = _generator()
     total: dict[Hashable, float] = {}
     for batch in oracle.batches:
         tensors = {name: tensor.detach().requires_grad_() for name, tensor in program.tensors.items()}
@@ -37,6 +39,32 @@ def harm_by_line(program: Program, means: Means, oracle: Oracle) -> Mapping[Hash
         for name, slope in _slopes_by_line(program, means, dict(zip(tensors, slopes, strict=True))).items():
             total[name] = total.get(name, 0.0) + slope**2 / (2 * len(oracle))
     return total
+
+
+def harm_by_edge(
+    components: Components, graph: Graph, means: Mapping[Sender, Tensor], oracle: Oracle
+) -> dict[Edge, float]:
+    edges = [edge for edge in graph.anatomy.edges if edge in graph.kept]
+    model = GatedModel(components, edges)
+    learnt = Learnt(
+        theta=torch.empty(0),
+        ablations=torch.stack([means[sender] for sender in model.senders]),
+        constants=torch.stack([graph.constants[receiver] for receiver in model.receivers]),
+    )
+    generator = _generator()
+    total = torch.zeros(len(edges))
+    for batch in oracle.batches:
+        masks = torch.ones(len(batch.inputs), len(edges), requires_grad=True)
+        with torch.enable_grad():
+            surprise = _surprise(batch, model.logits(learnt, masks, batch), oracle.output, generator).sum()
+        [slopes] = torch.autograd.grad(surprise, [masks])
+        total += (slopes**2).sum(0) / (2 * len(oracle))
+    return dict(zip(edges, total.tolist(), strict=True))
+
+
+def _generator() -> torch.Generator:
+    """The same answers each time: what harms less does so by the same draw."""
+    return torch.Generator().manual_seed(0)
 
 
 def _surprise(

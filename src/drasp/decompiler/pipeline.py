@@ -1,7 +1,7 @@
 """The decompiler in one function: cut components, edges and lines as long as the answers stay the model's."""
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from drasp.decompiler.checkpoint import Found, State
 from drasp.decompiler.components import Edge, Graph, Sender
-from drasp.decompiler.elimination import Judge, Move, eliminate, squeeze
+from drasp.decompiler.elimination import Harm, Judge, Move, eliminate, squeeze
 from drasp.decompiler.harm import harm_by_line
 from drasp.decompiler.lines import Means, line_moves, linear_moves, operand_means, variable_moves, with_bias
 from drasp.decompiler.result import Decompiled, PassRecord, Point
@@ -140,7 +140,7 @@ def _cut_components(search: Search, state: State) -> State:
 
 def _cut_edges(search: Search, state: State) -> State:
     moves = _edge_moves(search)
-    return _less_graph(search, "cut edges", lambda _: moves, search.graph_judge(), state)
+    return _less_graph(search, "cut edges", lambda _: moves, search.graph_judge(), state, search.harm_by_edge)
 
 
 def _make_norms_constant(search: Search, state: State) -> State:
@@ -152,21 +152,22 @@ def _make_norms_constant(search: Search, state: State) -> State:
 
 
 def _less_graph(
-    search: Search, name: str, moves: Callable[[Graph], Sequence[Move[Graph]]], judge: Judge[Graph], state: State
+    search: Search,
+    name: str,
+    moves: Callable[[Graph], Sequence[Move[Graph]]],
+    judge: Judge[Graph],
+    state: State,
+    harm: Harm[Graph] | None = None,
 ) -> State:
     accepted, patience = search.accept_graph(name), search.effort.graph_patience
-    return State(eliminate(state.graph, moves, judge, _always(TARGET), accepted, patience))
+    return State(eliminate(state.graph, moves, judge, _always(TARGET), accepted, patience, harm))
 
 
 def _squeeze_graph(search: Search, state: State) -> State:
     """Edges go, where there are very many, until the program can be written at all."""
     moves = _edge_moves(search)
     judge, accepted = search.graph_judge(), search.accept_graph("squeeze the graph")
-
-    def harm(graph: Graph) -> Mapping[Hashable, float]:
-        return {move.name: judge.loss(less) for move in moves if (less := move.apply(graph)) is not None}
-
-    graph = squeeze(state.graph, lambda _: moves, harm, judge, search.edges_too_many, accepted)
+    graph = squeeze(state.graph, lambda _: moves, judge, search.harm_by_edge, search.edges_too_many, accepted)
     return State(graph, search.written(graph))
 
 
@@ -177,8 +178,8 @@ def _squeeze_lines(search: Search, state: State) -> State:
     shorter = squeeze(
         program,
         lambda now: line_moves(now, means),
-        lambda now: harm_by_line(now, means, search.slopes),
         judge,
+        lambda now: harm_by_line(now, means, search.slopes),
         lambda now: simplify(now).lines - search.max_lines,
         accepted,
     )
@@ -254,7 +255,7 @@ def _always(target: float) -> Callable[[object], float]:
 # ---------------------------------------------------------------------------------------- moves
 
 
-def _cutting(search: Search, name: str, edges: Sequence[Edge]) -> Move[Graph]:
+def _cutting(search: Search, name: Hashable, edges: Sequence[Edge]) -> Move[Graph]:
     def apply(graph: Graph) -> Graph | None:
         there = [edge for edge in edges if edge in graph.kept]
         return graph.cut(there, search.means) if there else None
@@ -281,7 +282,7 @@ def _bypassing(search: Search, mlp: Sender) -> Move[Graph]:
 
 
 def _edge_moves(search: Search) -> list[Move[Graph]]:
-    return [_cutting(search, f"{s} to {r}", [(s, r)]) for s, r in search.components.anatomy.edges]
+    return [_cutting(search, edge, [edge]) for edge in search.components.anatomy.edges]
 
 
 def _attention_moves(search: Search) -> list[Move[Graph]]:

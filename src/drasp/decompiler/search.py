@@ -1,7 +1,7 @@
 """What the passes share: pools of inputs with the model's answers, and how graphs and programs are judged on them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from torch import Tensor
 from drasp.decompiler.checkpoint import Found, Progress, State, load, store
 from drasp.decompiler.components import Components, Graph
 from drasp.decompiler.elimination import Judge
+from drasp.decompiler.harm import harm_by_edge
 from drasp.decompiler.lines import constants_of
 from drasp.decompiler.result import PassRecord
 from drasp.fitting.descent import fit_tensors, minimise
@@ -115,6 +116,9 @@ class Search:
     def slopes(self) -> Oracle:
         """A pool in small batches, whose slopes say how much each line matters."""
         return self.draw("slopes", _SLOPES_INPUTS, batch_size=4)
+
+    def harm_by_edge(self, graph: Graph) -> dict[Hashable, float]:
+        return {**harm_by_edge(self.components, graph, self.means, self.slopes)}
 
     def pool_for(self, program: Program) -> Oracle:
         """For fits: long programs, which are slow and far from their end, do with fewer inputs."""
