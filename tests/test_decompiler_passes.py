@@ -8,13 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drasp.decompiler.checkpoint import State
 from drasp.decompiler.components import Components, Graph, Sender
 from drasp.decompiler.elimination import Judge, Move, eliminate, squeeze
 from drasp.decompiler.gates import GatedModel, Learnt
 from drasp.decompiler.harm import harm_by_edge, harm_by_line
 from drasp.decompiler.lines import constants_of, line_moves, linear_moves, operand_means, with_bias
-from drasp.decompiler.pipeline import norm_lines
+from drasp.decompiler.pipeline import norm_lines, squeeze_lines, write_dense_graph
 from drasp.decompiler.program_gates import ProgramGates, path_gates, product_gates
+from drasp.decompiler.search import QUICK, Search
 from drasp.decompiler.splitting import as_sum, split
 from drasp.fitting.descent import minimise
 from drasp.fitting.oracle import Oracle, answering
@@ -192,6 +194,18 @@ def test_squeezing_keeps_what_is_needed_to_the_last():
     assert len(graph.kept) <= 2
     assert (Sender("token"), OUT) in graph.kept
     assert {match for _, match in accepted} == {1.0}
+
+
+def test_a_graph_that_stays_dense_is_written_exactly_and_squeezed_until_it_is_short():
+    search = Search(random_transformer(0, 1, 1), TASK, 0, lambda _: None, QUICK, max_lines=6)
+    state = write_dense_graph(search, State(search.components.whole()))
+    [written] = search.progress.found
+    assert written.match == 1.0
+    assert written.lines > 6
+    shorter = squeeze_lines(search, state).program
+    assert shorter is not None
+    assert simplify(shorter).lines <= 6
+    assert search.progress.found[-1].lines <= 6
 
 
 @pytest.mark.parametrize("task", [TASK, LANGUAGE], ids=["softmax", "sigmoid"])

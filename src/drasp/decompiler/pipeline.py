@@ -87,11 +87,11 @@ def _prune_by_elimination(search: Search) -> Graph:
         state = _cut_graph(search, state)
     graph = state.graph
     if state.program is None:
-        state = search.once(partial(_squeeze_graph, search), state)
+        state = search.once(partial(write_dense_graph, search), state)
     else:
         state = _shortened(search, state, _always(TARGET))
     if simplify(_written(state)).lines > search.max_lines:
-        state = search.once(partial(_squeeze_lines, search), state)
+        state = search.once(partial(squeeze_lines, search), state)
     match = search.check.match(answering(_written(state))).value
     if search.effort.thorough and match >= LOWEST:
         worth_it = _worth_it(_written(state), match)
@@ -163,15 +163,17 @@ def _less_graph(
     return State(eliminate(state.graph, moves, judge, _always(TARGET), accepted, patience, harm))
 
 
-def _squeeze_graph(search: Search, state: State) -> State:
-    """Edges go, where there are very many, until the program can be written at all."""
+def write_dense_graph(search: Search, state: State) -> State:
+    """As a long program; where there are very many edges, some go first, until it can be written at all."""
     moves = _edge_moves(search)
     judge, accepted = search.graph_judge(), search.accept_graph("squeeze the graph")
     graph = squeeze(state.graph, lambda _: moves, judge, search.harm_by_edge, search.edges_too_many, accepted)
-    return State(graph, search.written(graph))
+    program = search.written(graph)
+    search.accept_program("write the program")(program, search.check.match(answering(program)).value)
+    return State(graph, program)
 
 
-def _squeeze_lines(search: Search, state: State) -> State:
+def squeeze_lines(search: Search, state: State) -> State:
     program = with_bias(simplify(_written(state)))
     means = operand_means(program, search.probe)
     judge, accepted = search.program_judge(), search.accept_program("squeeze lines")
