@@ -1,4 +1,4 @@
-"""Each part of the decompiler alone, on small models where the answer is known."""
+"""Graphs, elimination and harm, each alone, on small models where the answer is known."""
 
 from dataclasses import replace
 
@@ -13,18 +13,16 @@ from drasp.decompiler.components import Components, Graph, Sender
 from drasp.decompiler.elimination import Judge, Move, eliminate, squeeze
 from drasp.decompiler.gates import GatedModel, Learnt
 from drasp.decompiler.harm import harm_by_edge, harm_by_line
-from drasp.decompiler.lines import constants_of, line_moves, linear_moves, operand_means, with_bias
+from drasp.decompiler.lines import operand_means, with_bias
 from drasp.decompiler.pipeline import norm_lines, squeeze_lines, write_dense_graph
 from drasp.decompiler.program_gates import ProgramGates, path_gates, product_gates
 from drasp.decompiler.search import QUICK, Search
-from drasp.decompiler.splitting import as_sum, split
 from drasp.fitting.descent import minimise
 from drasp.fitting.oracle import Oracle, answering
-from drasp.language import Interpreter, Program, check, parse
-from drasp.language.syntax import ElementWise, Project, tensor_names
+from drasp.language import Interpreter, check
 from drasp.measure import predict
 from drasp.rewriting.simplify import simplify
-from drasp.rewriting.tidy import fold_constants, renumbered, without_unused
+from drasp.rewriting.tidy import fold_constants, renumbered
 from drasp.tasks import load_task
 from drasp.transformer import Shape, Transformer, assemble, initial_weights
 from drasp.wiring import Receiver, write_program
@@ -304,216 +302,3 @@ def test_minimise_finds_the_minimum_and_never_gets_worse():
     start = torch.tensor([1.0])
     [kept] = minimise(lambda values: values[0].sum() * float("nan"), [start], steps=5)
     assert kept.tolist() == [1.0]
-
-
-# ------------------------------------------------------------------------------------- programs
-
-
-PROGRAM = """vocab = [0, 1, BOS, SEP, EOS, PAD]
-special = [BOS, SEP, EOS, PAD]
-positions = 156
-s1 = select(q=token, k=token, op=A)
-s2 = select(q=pos, k=token, op=Z)
-s3 = select(k=token, op=b)
-a1 = aggregate(s=s1+s2+s3, v=token)
-m1 = element_wise_op(a1, pos, func=mlp(F, relu))
-logits1 = project(inp=m1, op=R)
-logits2 = project(inp=pos, op=P)
-logits3 = project(op=c)
-prediction = softmax(logits1+logits2+logits3)"""
-
-
-def small_program() -> Program:
-    generator = torch.Generator().manual_seed(0)
-    shapes = {"A": (6, 6), "b": (1, 6), "F.0": (6, 4), "F.hidden": (4, 5), "F.hidden_bias": (5,)}
-    shapes |= {"F.out": (5, 3), "F.out_bias": (3,), "R": (3, 6), "c": (1, 6)}
-    tensors = {name: torch.randn(*shape, generator=generator) for name, shape in shapes.items()}
-    # The query by position, the MLP's input by position and the project of positions say nothing.
-    tensors |= {"Z": torch.zeros(156, 6), "F.1": torch.zeros(156, 4), "P": torch.ones(156, 6)}
-    return parse(PROGRAM, tensors)
-
-
-def test_lines_that_say_nothing_go_without_a_trace():
-    program, pool = small_program(), oracle(random_transformer(0, 1, 1))
-    means = operand_means(program, pool)
-    moves = {move.name: move for move in line_moves(program, means)}
-    idle = {("select", "s2"), ("project", "logits2")} | {name for name in moves if name[:2] == ("input", "m1")}
-    idle = {name for name in idle if name[0] != "input" or name[2].variable == "pos"}
-    assert len(idle) == 3
-    for name, move in moves.items():
-        changed = move.apply(program)
-        assert check(changed) == []
-        same = difference(answering(program), answering(changed), pool) < 1e-4
-        assert same == (name in idle), name
-
-
-def test_a_moves_second_use_finds_nothing():
-    program = small_program()
-    for move in line_moves(program, operand_means(program, oracle(random_transformer(0, 1, 1)))):
-        assert move.apply(move.apply(program)) is None
-
-
-def test_folding_is_exact_and_saves_lines():
-    program, pool = small_program(), oracle(random_transformer(0, 1, 1))
-    folded = fold_constants(program)
-    # The key-only select goes into the one of token and token, the bias into the project of positions.
-    assert folded.lines == program.lines - 2
-    assert difference(answering(program), answering(folded), pool) < 1e-4
-
-
-def test_an_mlp_that_is_only_projected_takes_the_bias_along():
-    program, pool = small_program(), oracle(random_transformer(0, 1, 1))
-    means = operand_means(program, pool)
-    [drop] = [move for move in line_moves(program, means) if move.name == ("project", "logits2")]
-    program = drop.apply(program)
-    folded = fold_constants(program)
-    assert [s.name for s in folded.statements if isinstance(s, Project)] == ["logits1"]
-    assert difference(answering(program), answering(folded), pool) < 1e-4
-
-
-def test_an_mlp_that_is_linear_is_found_out():
-    """With a relu that never cuts off, the program is the same without its MLP, and two lines shorter."""
-    program, pool = small_program(), oracle(random_transformer(0, 1, 1))
-    straight = {**program.tensors, "F.hidden_bias": torch.full((5,), 50.0)}
-    program = replace(program, tensors=straight)
-    [move] = linear_moves(program, pool)
-    linear = move.apply(program)
-    assert check(linear) == []
-    assert "element_wise_op" not in str(linear)
-    assert difference(answering(program), answering(linear), pool) < 1e-2
-    assert fold_constants(linear).lines < fold_constants(program).lines
-
-
-def test_an_mlp_that_is_not_linear_does_not_become_so_unnoticed():
-    program, pool = small_program(), oracle(random_transformer(0, 1, 1))
-    [move] = linear_moves(program, pool)
-    assert difference(answering(program), answering(move.apply(program)), pool) > 1e-2
-
-
-def test_what_is_not_used_goes():
-    program = small_program()
-    text = PROGRAM.replace("logits1+logits2+logits3", "logits2")
-    short = without_unused(parse(text, program.tensors))
-    assert [s.name for s in short.statements] == ["logits2", "prediction"]
-    assert set(short.tensors) == {"P"}
-
-
-def test_constants_are_what_is_tuned():
-    assert constants_of(small_program()) == ["b", "F.hidden_bias", "F.out_bias", "c"]
-
-
-def test_settling_goes_on_only_where_the_target_is_near():
-    """A state is a number, its own agreement; settling briefly adds 0.1, for longer 0.15."""
-    calls: list[str] = []
-
-    def settling(name: str, gain: float):
-        def settle(state: float) -> float:
-            calls.append(name)
-            return state + gain
-
-        return settle
-
-    judge = Judge(
-        loss=lambda state: 1 - state,
-        match=lambda state, target: state if state >= target else 0.0,
-        settle=settling("brief", 0.1),
-        settle_longer=settling("longer", 0.15),
-        hopeless=0.5,
-    )
-    for start, expected, called in (
-        (0.95, 0.95, []),
-        (0.85, 0.95, ["brief"]),
-        (0.75, 1.0, ["brief", "longer"]),
-        (0.6, 0.0, ["brief"]),
-        (0.4, 0.0, []),
-    ):
-        calls.clear()
-        assert judge.mended(start, 0.9)[1] == pytest.approx(expected)
-        assert calls == called
-
-
-def test_descent_finds_the_minimum_of_a_badly_scaled_quadratic():
-    scales = torch.tensor([1.0, 10.0, 1000.0])
-    aim = torch.tensor([3.0, -2.0, 0.5])
-
-    def loss(values):
-        return (scales * (values[0] - aim).square()).sum() + (values[1] - 1).square().sum()
-
-    first, second = minimise(loss, [torch.zeros(3), torch.zeros(2, 2)], 40)
-    assert torch.allclose(first, aim, atol=1e-3)
-    assert torch.allclose(second, torch.ones(2, 2), atol=1e-3)
-
-
-def test_descent_never_ends_at_a_greater_loss():
-    def cliff(values):
-        return values[0].square().sum() + (values[0].abs() < 0.5).sum() * 1e3
-
-    [found] = minimise(cliff, [torch.ones(1)], 5)
-    assert 0.5 <= float(found.abs()) <= 1
-
-
-# ------------------------------------------------------------------------------------- splitting
-
-
-@settings(max_examples=15)
-@given(st.integers(0, 2**32), st.integers(1, 2), st.integers(0, 2**32))
-def test_a_variable_read_as_a_sum_leaves_the_logits_as_they_are(seed, layers, cut):
-    """Every MLP as the sum of its double and its negative, in all places where MLPs are read."""
-    transformer = random_transformer(seed, layers, 1)
-    components, pool = Components(transformer), oracle(transformer)
-    graph = random_graph(components, components.means(pool), cut)
-    program = write_program(transformer, graph.wiring(), TASK.vocabulary, TASK.output)
-    summed = program
-    for name in [s.name for s in program.statements if isinstance(s, ElementWise)]:
-        whole = next(s for s in summed.statements if s.name == name)
-        tensors, parts = dict(summed.tensors), []
-        for part, times in ((f"{name}_double", 2.0), (f"{name}_negative", -1.0)):
-            for old in tensor_names(whole):
-                scale = times if ".out" in old else 1.0
-                tensors[old.replace(whole.function.name, f"F_{part}", 1)] = scale * tensors[old]
-            parts.append(replace(whole, name=part, function=replace(whole.function, name=f"F_{part}")))
-        where = summed.statements.index(whole)
-        statements = (*summed.statements[:where], *parts, *summed.statements[where + 1 :])
-        wider = replace(summed, statements=statements, tensors=tensors)
-        summed = as_sum(wider, name, [part.name for part in parts])
-    assert check(summed) == []
-    scale = max(1.0, max(float(b.logits.abs().max()) for b in pool.batches))
-    assert difference(answering(program), answering(summed), pool) <= 1e-4 * scale
-
-
-def additive_program() -> Program:
-    """Two of the hidden units hear the one variable, three the other: the MLP is a sum."""
-    program = small_program()
-    heard = {f"F.{i}": torch.zeros(rows, 4) for i, rows in enumerate((6, 156))}
-    generator = torch.Generator().manual_seed(1)
-    heard["F.0"][:, :2] = torch.randn(6, 2, generator=generator)
-    heard["F.1"][:, 2:] = torch.randn(156, 2, generator=generator)
-    hidden = torch.zeros(4, 5)
-    hidden[:2, :2], hidden[2:, 2:] = torch.randn(2, 2, generator=generator), torch.randn(2, 3, generator=generator)
-    return replace(program, tensors={**program.tensors, **heard, "F.hidden": hidden})
-
-
-def test_an_mlp_that_is_a_sum_is_split_but_for_a_constant():
-    program, pool = additive_program(), oracle(random_transformer(0, 1, 1))
-    parts = split(program, "m1", pool)
-    assert check(parts) == []
-    assert [len(s.inputs) for s in parts.statements if isinstance(s, ElementWise)] == [1, 1]
-    run, other = answering(program), answering(parts)
-    off = torch.cat([(run(b) - other(b))[b.valid] for b in pool.batches])
-    torch.testing.assert_close(off, off[:1].expand_as(off), atol=1e-4, rtol=0)
-    # The part that reads positions is a table, and that is one more project of positions.
-    assert simplify(parts).lines == simplify(program).lines
-
-
-def test_an_mlp_that_is_no_sum_does_not_pass_for_one():
-    program, pool = small_program(), oracle(random_transformer(0, 1, 1))
-    program = replace(program, tensors={**program.tensors, "F.1": torch.randn(156, 4)})
-    run, other = answering(program), answering(split(program, "m1", pool))
-    off = torch.cat([(run(b) - other(b))[b.valid] for b in pool.batches])
-    assert float(off.var(0).max()) > 1e-2
-
-
-def test_an_mlp_of_one_variable_is_not_split():
-    program, pool = small_program(), oracle(random_transformer(0, 1, 1))
-    text = PROGRAM.replace("element_wise_op(a1, pos,", "element_wise_op(a1,")
-    assert split(parse(text, program.tensors), "m1", pool) is None
