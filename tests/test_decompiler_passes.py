@@ -17,7 +17,6 @@ from drasp.decompiler.lines import operand_means, with_bias
 from drasp.decompiler.pipeline import norm_lines, squeeze_lines, write_dense_graph
 from drasp.decompiler.program_gates import ProgramGates, path_gates, product_gates
 from drasp.decompiler.search import QUICK, Search
-from drasp.fitting.descent import minimise
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language import Interpreter, check
 from drasp.measure import predict
@@ -293,12 +292,3 @@ def test_norms_that_cost_no_line_are_left_exact():
     assert {receiver.kind for receiver in norm_lines(graph)} == {"q", "k", "v", "out"}
     graph = graph.cut([(Sender("pos"), receiver) for receiver in graph.anatomy.receivers], means)
     assert [receiver.kind for receiver in norm_lines(graph)] == ["out"]
-
-
-def test_minimise_finds_the_minimum_and_never_gets_worse():
-    target = torch.tensor([3.0, -2.0])
-    [found] = minimise(lambda values: (values[0] - target).square().sum(), [torch.zeros(2)], steps=10)
-    torch.testing.assert_close(found, target, atol=1e-4, rtol=0)
-    start = torch.tensor([1.0])
-    [kept] = minimise(lambda values: values[0].sum() * float("nan"), [start], steps=5)
-    assert kept.tolist() == [1.0]

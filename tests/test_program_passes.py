@@ -167,6 +167,13 @@ def test_descent_never_ends_at_a_greater_loss():
 
     [found] = minimise(cliff, [torch.ones(1)], 5)
     assert 0.5 <= float(found.abs()) <= 1
+    [kept] = minimise(lambda values: values[0].sum() * float("nan"), [torch.ones(1)], 5)
+    assert kept.tolist() == [1.0]
+
+
+def test_descent_stays_where_nothing_has_a_slope():
+    [kept] = minimise(lambda values: (values[0] > 0).float().sum(), [torch.ones(2)], 5)
+    assert kept.tolist() == [1.0, 1.0]
 
 
 # ------------------------------------------------------------------------------------- splitting

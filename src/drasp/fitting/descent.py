@@ -28,6 +28,8 @@ def minimise(loss: Callable[[list[Tensor]], Tensor], start: Sequence[Tensor], st
         parameters = [tensor.requires_grad_() for tensor in _unpacked(at, start)]
         with torch.enable_grad():
             value = loss(parameters)
+        if not value.requires_grad:  # behind a comparison or a hardened choice nothing has a slope
+            return float(value), torch.zeros_like(at)
         slopes = torch.autograd.grad(value, parameters, allow_unused=True)
         pairs = zip(slopes, parameters, strict=True)
         flat = torch.cat([(torch.zeros_like(p) if slope is None else slope).flatten() for slope, p in pairs])
