@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,12 +10,13 @@ from hypothesis import strategies as st
 
 from drasp.decompiler.components import Components
 from drasp.decompiler.elimination import Judge
-from drasp.decompiler.lines import constants_of, line_moves, linear_moves, operand_means
+from drasp.decompiler.harm import harm_by_line
+from drasp.decompiler.lines import constants_of, line_moves, linear_moves, operand_means, variable_moves
 from drasp.decompiler.splitting import as_sum, split
 from drasp.fitting.descent import minimise
-from drasp.fitting.oracle import answering
-from drasp.language import Program, check, parse
-from drasp.language.syntax import ElementWise, Project, tensor_names
+from drasp.fitting.oracle import Oracle, answering
+from drasp.language import Interpreter, Program, check, parse
+from drasp.language.syntax import ElementWise, Operand, Project, tensor_names
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import fold_constants, without_unused
 from drasp.wiring import write_program
@@ -62,6 +64,53 @@ def test_lines_that_say_nothing_go_without_a_trace():
         assert check(changed) == []
         same = difference(answering(program), answering(changed), pool) < 1e-4
         assert same == (name in idle), name
+
+
+NORMED = """vocab = [0, 1, BOS, SEP, EOS, PAD]
+special = [BOS, SEP, EOS, PAD]
+positions = 156
+a1 = aggregate(s=[], v=token)
+a2 = aggregate(s=[], v=pos)
+n1 = norm(a1, a2, token{one}, op=N, eps=1e-05)
+logits1 = project(inp=a1/n1, op=R)
+logits2 = project(op=c)
+prediction = softmax(logits1+logits2)"""
+
+
+def normed_program(one: str = ", one") -> Program:
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"N.0": (6, 4), "N.2": (6, 4), "N.3": (1, 4), "R": (6, 6), "c": (1, 6)}
+    tensors = {name: torch.randn(*shape, generator=generator) for name, shape in shapes.items()}
+    # The mean position adds a constant: the norm may as well read its mean.
+    tensors["N.1"] = torch.ones(156, 4)
+    return parse(NORMED.format(one=one), tensors)
+
+
+@pytest.mark.parametrize("one", [", one", ""])
+def test_an_input_of_a_norm_leaves_its_mean_behind(one):
+    program, pool = normed_program(one), oracle(random_transformer(0, 1, 1))
+    moves = {move.name: move for move in line_moves(program, operand_means(program, pool))}
+    without = moves["input", "n1", Operand("a2")].apply(program)
+    assert check(without) == []
+    assert without.lines == program.lines - 1
+    assert difference(answering(program), answering(without), pool) < 1e-4
+    [other] = [move for move in variable_moves(program, operand_means(program, pool)) if "a2" in move.name]
+    assert difference(answering(without), answering(other.apply(program)), pool) < 1e-4
+    needed = moves["input", "n1", Operand("a1")].apply(program)
+    assert difference(answering(program), answering(needed), pool) > 1e-2
+
+
+def test_the_harm_of_losing_an_input_of_a_norm_is_that_of_losing_a_little_of_it_scaled_up():
+    program, little = normed_program(), 0.05
+    pool = Oracle.draw(Interpreter(program), TASK, 300, np.random.default_rng(0), batch_size=1)
+    means = operand_means(program, pool)
+    harms = harm_by_line(program, means, pool)
+    for i, name in enumerate(("a1", "a2", "token")):
+        weights, operand = program.tensors[f"N.{i}"], Operand(name)
+        changed = {f"N.{i}": (1 - little) * weights, "N.3": program.tensors["N.3"] + little * means[operand] @ weights}
+        loss = pool.mean_loss(answering(replace(program, tensors={**program.tensors, **changed})))
+        found = harms["input", "n1", operand]
+        assert loss / little**2 == pytest.approx(found, rel=0.4, abs=0.02 * max(harms.values())), name
 
 
 def test_a_moves_second_use_finds_nothing():

@@ -144,9 +144,12 @@ def _ranked_by_harm(
     harm: Harm[State],
     known: dict[Hashable, float],
 ) -> list[Move[State]]:
-    """By the estimate, but for the best few, which are looked at one by one."""
+    """By the estimate, but for the best few, and those without one, which are looked at one by one."""
     results = {move.name: result for move in moves if (result := move.apply(state)) is not None}
-    known.update(dict.fromkeys(results, float("inf")) | harm(state))
+    known.update(harm(state))
+    if others := [name for name in results if name not in known]:
+        before = judge.loss(state)
+        known.update({name: judge.loss(results[name]) - before for name in others})
     there = sorted((move for move in moves if move.name in results), key=lambda move: known[move.name])
     best = sorted(there[:_LOOKED_AT], key=lambda move: judge.loss(results[move.name]))
     return [*best, *there[_LOOKED_AT:]]

@@ -18,13 +18,13 @@ from drasp.decompiler.components import Components, Edge, Graph, Sender
 from drasp.decompiler.gates import GatedModel, Learnt
 from drasp.decompiler.lines import Means
 from drasp.fitting.oracle import Batch, Oracle, answering
-from drasp.language.syntax import ONE, ElementWise, Network, Program, Project, Select, TensorName, tensor_names
+from drasp.language.syntax import ONE, ElementWise, Network, Norm, Program, Project, Select, TensorName, tensor_names
 from drasp.rewriting.tidy import bias_of
 from drasp.vocabulary import Output
 
 
 def harm_by_line(program: Program, means: Means, oracle: Oracle) -> dict[Hashable, float]:
-    """By the names of the moves that take a select, a project or an input of a function away.
+    """By the names of the moves that take a select, a project or an input of a norm or a function away.
 
     The smaller the oracle's batches, the better: slopes of single inputs are wanted.
     """
@@ -97,14 +97,16 @@ def _slopes_by_line(program: Program, means: Means, slopes: Mapping[str, Tensor]
                 [constant] = tensor_names(bias)
                 left = means[source] @ program.tensors[tensor]
                 found["project", name] = along(tensor) - float(left @ slopes[constant][0])
-            case ElementWise(name, inputs, Network(network)):
+            case ElementWise(name, inputs, Network(weights)) | Norm(name, inputs, TensorName(weights)):
                 for i, operand in enumerate(inputs):
-                    left = means[operand] @ program.tensors[f"{network}.{i}"]
+                    left = means[operand] @ program.tensors[f"{weights}.{i}"]
                     if ONE in inputs:
-                        constant = slopes[f"{network}.{inputs.index(ONE)}"][0]
+                        constant = slopes[f"{weights}.{inputs.index(ONE)}"][0]
+                    elif isinstance(statement, Norm):
+                        continue
                     else:
-                        constant = program.tensors[f"{network}.hidden"] @ slopes[f"{network}.hidden_bias"]
-                    found["input", name, operand] = along(f"{network}.{i}") - float(left @ constant)
+                        constant = program.tensors[f"{weights}.hidden"] @ slopes[f"{weights}.hidden_bias"]
+                    found["input", name, operand] = along(f"{weights}.{i}") - float(left @ constant)
             case _:
                 pass
     return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
@@ -35,6 +36,7 @@ from drasp.rewriting.tidy import bias_of, changed, operands_of, variables_read, 
 _MOST_ROWS = 8000  # answers for least squares
 
 Means = Mapping[Operand, Float[Tensor, " dims"]]
+Reader = TypeVar("Reader", bound=ElementWise | Norm)
 
 
 @torch.no_grad()
@@ -80,7 +82,7 @@ def variable_moves(program: Program, means: Means) -> list[Move[Program]]:
 
 
 def line_moves(program: Program, means: Means) -> list[Move[Program]]:
-    """Everything that could go: selects, projects, norms, and inputs of element-wise functions."""
+    """Everything that could go: selects, projects, norms, and inputs of norms and of element-wise functions."""
     moves: list[Move[Program]] = []
     for statement in program.statements:
         match statement:
@@ -88,17 +90,18 @@ def line_moves(program: Program, means: Means) -> list[Move[Program]]:
                 moves.append(Move(("select", name), lambda p, name=name: _drop_select(p, name, means)))
             case Project(name, source) if source != ONE:
                 moves.append(Move(("project", name), lambda p, name=name: _drop_project(p, name, means)))
-            case Norm(name):
+            case Norm(name, inputs):
                 moves.append(Move(("norm", name), lambda p, name=name: _drop_norm(p, name, means)))
-            case ElementWise(name, inputs, Network()) if len(inputs) > 1:
-                moves += [
-                    Move(("input", name, v), lambda p, name=name, v=v: _drop_input(p, name, v, means))
-                    for v in inputs
-                    if v != ONE
-                ]
+                moves += _input_moves(name, inputs, means)
+            case ElementWise(name, inputs, Network()):
+                moves += _input_moves(name, inputs, means)
             case _:
                 pass
     return moves
+
+
+def _input_moves(name: str, inputs: tuple[Operand, ...], means: Means) -> list[Move[Program]]:
+    return [Move(("input", name, v), lambda p, v=v: _drop_input(p, name, v, means)) for v in inputs if v != ONE]
 
 
 def _drop_variable(program: Program, name: str, means: Means) -> Program | None:
@@ -112,11 +115,11 @@ def _drop_variable(program: Program, name: str, means: Means) -> Program | None:
                 result = _drop_project(result, reader.name, means)
             case Aggregate():
                 result = _drop_variable(result, reader.name, means)
-            case ElementWise(inputs=inputs):
+            case ElementWise(inputs=inputs) | Norm(inputs=inputs):
                 operand = next(v for v in inputs if v.variable == name)
                 result = _drop_input(result, reader.name, operand, means)
             case _:
-                return None  # a norm sees to it that the whole is of like size
+                return None
     return result
 
 
@@ -202,31 +205,37 @@ def drop_line(program: Program, name: str, operand: Operand | None, means: Means
 
 def _drop_input(program: Program, name: str, operand: Operand, means: Means) -> Program | None:
     statement = find(program, name)
-    if not isinstance(statement, ElementWise) or operand not in statement.inputs or len(statement.inputs) < 2:
+    if not isinstance(statement, ElementWise | Norm) or operand not in statement.inputs or len(statement.inputs) < 2:
         return None
     smaller, tensors = without_input(program, statement, operand, means)
     return changed(program, {name: smaller}, tensors)
 
 
 def without_input(
-    program: Program, statement: ElementWise, operand: Operand, means: Means
-) -> tuple[ElementWise, Mapping[str, Tensor]]:
-    """Its mean joins the function's constant: the input `one`, or where there is none the hidden bias."""
-    assert isinstance(statement.function, Network)
-    network = statement.function.name
+    program: Program, statement: Reader, operand: Operand, means: Means
+) -> tuple[Reader, Mapping[str, Tensor]]:
+    """Its mean joins the constant: the input `one`, or of a function without it the hidden bias."""
+    name = weights_of(statement)
     index = statement.inputs.index(operand)
-    extra = means[operand] @ program.tensors[f"{network}.{index}"]
-    parts = [program.tensors[f"{network}.{i}"] for i in range(len(statement.inputs))]
+    extra = means[operand] @ program.tensors[f"{name}.{index}"]
+    parts = {v: program.tensors[f"{name}.{i}"] for i, v in enumerate(statement.inputs) if v != operand}
     tensors: dict[str, Tensor] = {}
-    if ONE in statement.inputs:
-        place = statement.inputs.index(ONE)
-        parts[place] = parts[place] + extra[None]
+    if ONE in parts or isinstance(statement, Norm):
+        parts[ONE] = parts.get(ONE, torch.zeros_like(extra[None])) + extra[None]
     else:
-        hidden = f"{network}.hidden_bias"
-        tensors[hidden] = program.tensors[hidden] + extra @ program.tensors[f"{network}.hidden"]
-    del parts[index]
-    tensors |= {f"{network}.{i}": part for i, part in enumerate(parts)}
-    return replace(statement, inputs=tuple(v for v in statement.inputs if v != operand)), tensors
+        hidden = f"{name}.hidden_bias"
+        tensors[hidden] = program.tensors[hidden] + extra @ program.tensors[f"{name}.hidden"]
+    tensors |= {f"{name}.{i}": part for i, part in enumerate(parts.values())}
+    return replace(statement, inputs=tuple(parts)), tensors
+
+
+def weights_of(statement: ElementWise | Norm) -> str:
+    """The name before the numbers of the tensors by which its inputs are multiplied."""
+    match statement:
+        case Norm(op=TensorName(name)) | ElementWise(function=Network(name)):
+            return name
+        case _:
+            raise AssertionError(f"{statement.name} has no weights")
 
 
 # ----------------------------------------------------------------------------------- linear MLPs
