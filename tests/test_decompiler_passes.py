@@ -106,6 +106,23 @@ def test_the_oracle_counts_agreement_as_the_measures_do():
 
 
 @pytest.mark.parametrize("task", [TASK, LANGUAGE])
+def test_the_oracle_knows_which_answers_are_right(task):
+    pool = oracle(random_transformer(1, 1, 1, task), task, count=40)
+
+    def nearly_right(batch):
+        """The task's answers, but for the last one of every third input."""
+        targets = batch.inputs.targets
+        wanted = targets if task.output == "sigmoid" else torch.nn.functional.one_hot(targets, len(task.vocabulary))
+        logits = batch.at_counted(wanted.float() * 2 - 1)
+        for row in range(0, len(batch.inputs), 3):
+            logits[row, int(batch.valid[row].sum()) - 1] *= -1
+        return logits
+
+    spoilt = sum(-(-len(batch.inputs) // 3) for batch in pool.batches)
+    assert pool.right(nearly_right).hits == 40 - spoilt
+
+
+@pytest.mark.parametrize("task", [TASK, LANGUAGE])
 def test_disagreement_is_the_chance_of_another_answer(task):
     transformer, other = random_transformer(1, 1, 1, task), random_transformer(2, 1, 1, task)
     pool = oracle(transformer, task, count=6)
@@ -137,6 +154,7 @@ def judge(components: Components, pool: Oracle) -> Judge[Graph]:
         settle=lambda graph: graph,
         settle_longer=lambda graph: graph,
         hopeless=1.0,
+        near=0.1,
     )
 
 

@@ -185,6 +185,7 @@ def test_settling_goes_on_only_where_the_target_is_near():
         settle=settling("brief", 0.1),
         settle_longer=settling("longer", 0.15),
         hopeless=0.5,
+        near=0.1,
     )
     for start, expected, called in (
         (0.95, 0.95, []),

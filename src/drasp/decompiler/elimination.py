@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 
 State = TypeVar("State")
 
-NEAR = 0.1  # from so far below the target, settling for longer may still reach it
 _LOOKED_AT = 10  # moves, at least, whose loss is measured anew in each round
 
 
@@ -33,7 +32,7 @@ class Judge(Generic[State]):
     """How a state is judged and mended; all of it on inputs drawn beforehand.
 
     `match` gives the share that agrees, or 0 where that is below the target; from a loss of `hopeless` on,
-    settling is not tried. Settling is brief first; where that brings the target near, it goes on for longer.
+    settling is not tried. Settling is brief first; where that brings the target `near`, it goes on for longer.
     """
 
     loss: Callable[[State], float]
@@ -41,6 +40,7 @@ class Judge(Generic[State]):
     settle: Callable[[State], State]
     settle_longer: Callable[[State], State]
     hopeless: float
+    near: float
 
     def mended(self, state: State, target: float) -> tuple[State, float]:
         """The state, settled if it has to be, and its agreement: 0 where the target is not reached."""
@@ -49,8 +49,8 @@ class Judge(Generic[State]):
         if self.loss(state) >= self.hopeless:
             return state, 0.0
         state = self.settle(state)
-        agreement = self.match(state, target - NEAR)
-        if agreement >= target or agreement < target - NEAR:
+        agreement = self.match(state, target - self.near)
+        if agreement >= target or agreement < target - self.near:
             return state, agreement if agreement >= target else 0.0
         state = self.settle_longer(state)
         return state, self.match(state, target)

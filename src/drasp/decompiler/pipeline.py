@@ -6,36 +6,27 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from drasp.decompiler.checkpoint import Found, State
 from drasp.decompiler.components import Edge, Graph, Sender
 from drasp.decompiler.elimination import Harm, Judge, Move, eliminate, squeeze
 from drasp.decompiler.harm import harm_by_line
 from drasp.decompiler.lines import Means, line_moves, linear_moves, operand_means, variable_moves, with_bias
 from drasp.decompiler.result import Decompiled, PassRecord, Point
-from drasp.decompiler.search import QUICK, THOROUGH, Search
+from drasp.decompiler.search import LOWEST, QUICK, THOROUGH, Search
 from drasp.decompiler.splitting import split_moves
 from drasp.decompiler.ugs import PAPER_SETTINGS, UgsSettings, prune_by_gates
 from drasp.errors import DraspError
-from drasp.fitting.oracle import Batch, Oracle, answering
+from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import Program
-from drasp.measure import agreeing, predictions, share
 from drasp.naming.judge import TOLERANCE
 from drasp.naming.pipeline import name_program
 from drasp.rewriting.simplify import simplify
 from drasp.tasks import Task
 from drasp.transformer import Transformer
-from drasp.vocabulary import Output
 from drasp.wiring import Receiver
 
 METHODS = ("fast", "ugs")
-# The agreement that the search keeps to, unless the program stays too long.
-TARGET = 0.95
-# In the end a line may go for a hundredth of the inputs, down to this.
-LOWEST = 0.92
-WORTH_OF_A_LINE = 0.01
+WORTH_OF_A_LINE = 0.01  # of agreement, in the last round
 FRESH_INPUTS = 2000
 MOST_GAIN = 0.05  # of agreement, that polishing may bring
 
@@ -89,7 +80,7 @@ def _prune_by_elimination(search: Search) -> Graph:
     if state.program is None:
         state = search.once(partial(write_dense_graph, search), state)
     else:
-        state = _shortened(search, state, _always(TARGET))
+        state = _shortened(search, state, _always(search.target))
     if simplify(_written(state)).lines > search.max_lines:
         state = search.once(partial(squeeze_lines, search), state)
     match = search.check.match(answering(_written(state))).value
@@ -128,7 +119,7 @@ def sketch(search: Search, state: State) -> State:
     for kept in ({(token, out)}, mean, {(token, out), *mean}):
         graph = whole.cut(whole.kept - kept, search.means)
         graph = replace(graph, norms=search.components.mean_norms(graph, [out], search.probe))
-        if (program := search.fitted_head(graph, "try a sketch", TARGET)) is not None:
+        if (program := search.fitted_head(graph, "try a sketch", search.target)) is not None:
             return State(graph, program)
     return state
 
@@ -160,7 +151,7 @@ def _less_graph(
     harm: Harm[Graph] | None = None,
 ) -> State:
     accepted, patience = search.accept_graph(name), search.effort.graph_patience
-    return State(eliminate(state.graph, moves, judge, _always(TARGET), accepted, patience, harm))
+    return State(eliminate(state.graph, moves, judge, _always(search.target), accepted, patience, harm))
 
 
 def write_dense_graph(search: Search, state: State) -> State:
@@ -347,16 +338,13 @@ def _result(search: Search, graph: Graph, min_match: float) -> Decompiled:
     pruned = time.perf_counter()
     final = _named(search, pick, fresh, min_match)
     naming_seconds = time.perf_counter() - pruned
-    run = answering(final.program)
-    with torch.no_grad():
-        right = torch.cat([_right(batch, run(batch), search.task.output) for batch in fresh.batches])
     return Decompiled(
         task=search.task.name,
         seed=search.seed,
         frontier=tuple(points),
         pick=pick,
         final=final,
-        task_accuracy=share(right),
+        task_accuracy=fresh.right(answering(final.program)),
         passes=tuple(search.progress.passes),
         norms_constant=len(graph.norms),
         norms_kept=tuple(str(receiver) for receiver in norm_lines(graph)),
@@ -383,7 +371,7 @@ def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Poin
     """The pick with names; as it is, should names turn out to cost too much on inputs that no pass has seen."""
     if pick.match.value < min_match:
         return pick  # names would explain another function than the model's
-    program = name_program(pick.program, search.fit, search.check, min_match)
+    program = name_program(pick.program, search.last_fit, search.check, min_match)
     if search.judged(program) < search.judged(pick.program) - 2 * TOLERANCE:
         return pick
     return Point(program, fresh.match(answering(program)))
@@ -395,9 +383,3 @@ def choose(points: Sequence[Point], min_match: float, max_lines: int) -> Point:
     if good:
         return min(good, key=lambda point: point.lines)
     return max(points, key=lambda point: (point.lines <= max_lines, point.match.value))
-
-
-def _right(batch: Batch, logits: Tensor, output: Output) -> Tensor:
-    targets = batch.inputs.targets
-    where = batch.where if targets.ndim == 2 else batch.where[..., None].expand(-1, -1, targets.shape[-1])
-    return agreeing(predictions(logits, output), targets.gather(1, where), batch.valid)

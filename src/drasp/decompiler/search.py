@@ -26,6 +26,10 @@ from drasp.tasks import Task
 from drasp.transformer import Transformer
 from drasp.wiring import write_program
 
+# The agreement that the search keeps to. In the last round a line may go for a hundredth of the inputs, down to the
+# lowest.
+TARGET = 0.95
+LOWEST = 0.92
 _BRIEF_STEPS = 5
 _LONGER_STEPS = 12
 _POLISHING_STEPS = 30
@@ -82,10 +86,13 @@ class Search:
         self.steps = 0
         self.fit = fit = self.draw("fit", effort.inputs, batch_size=24)
         self.check = self.draw("check", effort.inputs, batch_size=60)
+        # What is short does what the model was trained to do: where the model is wrong, it can hardly be followed.
+        self.target = min(TARGET, max(LOWEST, self.check.right(lambda batch: batch.logits).value))
         # Ranking moves and settling constants take fewer inputs than deciding whether the result still agrees;
         # fewer still where each input holds many answers.
         many = fit.answers_each > 20
         self.probe, self.tune = (fit.part(20), fit.part(7)) if many else (fit.part(5), fit.part(2))
+        self.last_fit = fit.part(2) if many else fit  # for what is fitted to a program that is about to be handed out
         self.means = self.components.means(self.probe)
         nothing = self.components.whole().cut(self.components.anatomy.edges, self.means)
         self.hopeless = 0.5 * self.probe.mean_loss(lambda batch: self.components.logits(nothing, batch))
@@ -145,6 +152,7 @@ class Search:
             settle=lambda graph: settle(graph, self.probe, _BRIEF_STEPS),
             settle_longer=lambda graph: settle(graph, self.tune, _LONGER_STEPS),
             hopeless=self.hopeless,
+            near=0.1,
         )
 
     def program_judge(self) -> Judge[Program]:
@@ -162,6 +170,7 @@ class Search:
             settle=lambda program: settle(program, self.probe, _BRIEF_STEPS),
             settle_longer=settle_longer,
             hopeless=self.hopeless,
+            near=0.05,  # programs have fewer constants, which make up for less
         )
 
     def fitted_head(self, graph: Graph, name: str, target: float) -> Program | None:
@@ -233,7 +242,7 @@ class Search:
         if match >= _TRUE_ENOUGH:
             return program, match
         names = [*constants_of(program), *stored_selects(program)]
-        fitted = fit_tensors(program, names, self.fit, _POLISHING_STEPS, Oracle.disagreement)
+        fitted = fit_tensors(program, names, self.last_fit, _POLISHING_STEPS, Oracle.disagreement)
         fitted = refitted(fitted, self.regression)
         better = self.judged(fitted)
         return (fitted, better) if better > match else (program, match)

@@ -115,6 +115,12 @@ class Oracle:
         return Share(hits, len(self))
 
     @torch.no_grad()
+    def right(self, answering: Answering) -> Share:
+        """The share of the pool on which `answering` gives the task's own answers."""
+        hits = sum(int(_right(batch, answering(batch), self.output).sum()) for batch in self.batches)
+        return Share(hits, len(self))
+
+    @torch.no_grad()
     def match_if(self, answering: Answering, target: float) -> float:
         """The share that agrees; 0 as soon as it is clear that the share stays below `target`."""
         allowed = (1 - target) * len(self) + 1e-9
@@ -139,3 +145,9 @@ class Oracle:
         """Every so-many-th batch: all lengths, but fewer inputs; at least one batch."""
         every = min(every, len(self.batches))
         return Oracle(self.output, self.batches[every // 2 :: every])
+
+
+def _right(batch: Batch, logits: Float[Tensor, "batch counted n_vocab"], output: Output) -> Bool[Tensor, " batch"]:
+    targets = batch.inputs.targets
+    where = batch.where if targets.ndim == 2 else batch.where[..., None].expand(-1, -1, targets.shape[-1])
+    return agreeing(predictions(logits, output), targets.gather(1, where), batch.valid)
