@@ -151,7 +151,7 @@ def test_a_run_whose_loss_stays_too_high_is_given_up():
     stages = Stages(search, replace(SMALL, coefficient=1e4, patience=(200, 200, 200), steps=300))
     stages.unigram_loss *= 0.5  # all gates close at once, and the loss is then that of knowing nothing
     [run] = stages.edges()
-    assert (run.state, run.match) == (None, 0.0)
+    assert (run.result, run.match) == (None, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ def test_an_agreement_out_of_reach_is_given_up():
 
 def test_representative_runs_are_those_that_none_beats():
     runs = [Run(0.1, 0.5, 2, "a"), Run(0.1, 0.4, 3, "worse"), Run(0.1, 0.8, 4, "b"), Run(0.1, 0.9, 9, "c"), Run(0.1)]
-    assert [run.state for run in representative(runs, 4)] == ["a", "b", "c"]
-    assert [run.state for run in representative(runs, 2)] == ["c", "a"]
-    assert [run.state for run in representative(runs, 1)] == ["c"]
+    assert [run.result for run in representative(runs, 4)] == ["a", "b", "c"]
+    assert [run.result for run in representative(runs, 2)] == ["c", "a"]
+    assert [run.result for run in representative(runs, 1)] == ["c"]
 
 
 def test_the_same_seed_gives_the_same_result(token_search):
@@ -191,6 +191,35 @@ def test_the_same_seed_gives_the_same_result(token_search):
     assert result.record("model")["method"] == "ugs"
     assert result.final.match.value >= 0.95
     assert result.final.lines <= 3
+
+
+def test_an_interrupted_search_goes_on_with_the_run_it_was_in(tmp_path, monkeypatch):
+    """Its result is that of a search that was not interrupted, and finished runs are not trained again."""
+    model, several = only_token_to_output(), replace(SMALL, runs=(3, 2, 2))
+    trained: list[float] = []
+    train = Stages.train
+
+    def counted(self, gates, coefficient, patience):
+        if len(trained) == stop:
+            raise KeyboardInterrupt
+        trained.append(coefficient)
+        return train(self, gates, coefficient, patience)
+
+    monkeypatch.setattr(Stages, "train", counted)
+    stop = -1
+    whole = decompile(model, TASK, seed=3, method="ugs", ugs=several)
+    in_all = len(trained)
+    assert in_all >= 2
+    trained.clear()
+    stop, file = in_all - 1, tmp_path / "run.decompiling"
+    with pytest.raises(KeyboardInterrupt):
+        decompile(model, TASK, seed=3, method="ugs", ugs=several, checkpoint=file)
+    trained.clear()
+    stop = -1
+    resumed = decompile(model, TASK, seed=3, method="ugs", ugs=several, checkpoint=file, resume=True)
+    assert len(trained) == 1
+    assert [(p.name, p.left, p.match) for p in resumed.passes] == [(p.name, p.left, p.match) for p in whole.passes]
+    assert str(resumed.program) == str(whole.program)
 
 
 def test_a_model_out_of_reach_still_has_a_program():

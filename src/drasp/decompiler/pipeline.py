@@ -59,10 +59,7 @@ def decompile(
     check_method(method)
     effort = QUICK if quick else THOROUGH
     search = Search(transformer, task, seed, report, effort, checkpoint, resume, method, max_lines)
-    if method == "ugs":
-        graph = search.once(lambda _: State(prune_by_gates(search, ugs)), State(search.components.whole())).graph
-    else:
-        graph = _prune_by_elimination(search)
+    graph = prune_by_gates(search, ugs) if method == "ugs" else _prune_by_elimination(search)
     return _result(search, graph, min_match)
 
 

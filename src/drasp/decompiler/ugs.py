@@ -13,12 +13,14 @@ stages 1 and 3; MLPs are not split.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from drasp.decompiler.checkpoint import State
 from drasp.decompiler.components import Graph, Sender
 from drasp.decompiler.gates import EdgeGates
 from drasp.decompiler.program_gates import Gate, ProgramGates, path_gates, product_gates
@@ -35,8 +37,8 @@ _CHECK_EVERY, _CHECKS = 50, 3  # a run is given up when the loss stays too high
 _ENOUGH = 0.7  # agreement without which a model is not taken further
 _NEAR = 0.2  # how much agreement later stages may give away
 
-State = TypeVar("State")
-Result = TypeVar("Result", covariant=True)
+Result = TypeVar("Result")
+Pruned = TypeVar("Pruned", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ PAPER_SETTINGS = UgsSettings()
 
 
 @runtime_checkable
-class Gates(Protocol[Result]):
+class Gates(Protocol[Pruned]):
     """What can be trained and pruned: `EdgeGates` or `ProgramGates`."""
 
     @property
@@ -68,17 +70,33 @@ class Gates(Protocol[Result]):
 
     def divergence(self, batch: Batch, masks: int, generator: torch.Generator) -> Float[Tensor, ""]: ...
 
-    def pruned(self) -> Result: ...
+    def pruned(self) -> Pruned: ...
 
 
 @dataclass(frozen=True)
-class Run(Generic[State]):
-    """What a coefficient led to; no state, and agreement 0, where the run was given up."""
+class Run(Generic[Result]):
+    """What a coefficient led to; no result, and agreement 0, where the run was given up."""
 
     coefficient: float
     match: float = 0.0
     size: int = 0
-    state: State | None = None
+    result: Result | None = None
+
+
+@dataclass(frozen=True)
+class Stage(Generic[Result]):
+    """How its runs begin and are judged, and in what form they are stored for a search that is resumed."""
+
+    gates: Callable[[], Gates[Result]]
+    match: Callable[[Result], float]
+    size: Callable[[Result], int]
+    accepted: Callable[[Result, float], None]
+    stored: Callable[[Result], State]
+    result: Callable[[State], Result | None]  # none where the run was given up
+    patience: int
+    runs: int
+    first: float  # coefficient
+    span: tuple[float, float]  # of agreement
 
 
 # -------------------------------------------------------------------------------------- training
@@ -112,24 +130,25 @@ class Stages:
 
     def __init__(self, search: Search, settings: UgsSettings) -> None:
         self.search, self.settings = search, settings
-        self.generator = torch.Generator().manual_seed(search.seed)
         size = settings.inputs
         drawn = [search.draw(f"gates {i}", size, batch_size=size) for i in range(settings.batches)]
         self.batches = [batch for oracle in drawn for batch in oracle.batches]
         whole, means = search.components.whole(), search.means
-        nothing = whole.cut(whole.kept, means)
-        self.unigram_loss = search.probe.mean_loss(lambda batch: search.components.logits(nothing, batch))
+        self.nothing = whole.cut(whole.kept, means)
+        self.unigram_loss = search.probe.mean_loss(lambda batch: search.components.logits(self.nothing, batch))
         out = Receiver(whole.anatomy.n_layers, "out")
         self.bigram = whole.cut(whole.kept - {(Sender("token"), out), (Sender("pos"), out)}, means)
 
     def train(self, gates: Gates[object], coefficient: float, patience: int) -> bool:
         """Whether it came to something better than a model that knows nothing of its input."""
         training = Training(gates, coefficient * self.unigram_loss)
+        # One generator a run: what a run draws does not depend on those before it, which need not be run again.
+        generator = torch.Generator().manual_seed(1_000_003 * self.search.seed + self.search.steps)
         decided = above = 0
         total = 0.0
         for step in range(1, self.settings.steps + 1):
-            index = int(torch.randint(len(self.batches), (), generator=self.generator))
-            total += training.step(self.batches[index], self.settings.masks, self.generator)
+            index = int(torch.randint(len(self.batches), (), generator=generator))
+            total += training.step(self.batches[index], self.settings.masks, generator)
             decided = 0 if is_undecided(gates.theta) else decided + 1
             if decided >= patience:
                 break
@@ -142,45 +161,45 @@ class Stages:
 
     # ------------------------------------------------------------------------------------- runs
 
-    def explore(
-        self,
-        gates: Callable[[], Gates[State]],
-        judged: Callable[[State], tuple[float, int]],
-        patience: int,
-        runs: int,
-        first: float,
-        span: tuple[float, float],
-    ) -> list[Run[State]]:
+    def explore(self, stage: Stage[Result]) -> list[Run[Result]]:
         """Runs at coefficients that spread agreement over the span."""
-        done: list[Run[State]] = []
-        coefficient: float | None = first
-        while coefficient is not None and len(done) < runs:
-            new = gates()
-            if self.train(new, coefficient, patience):
-                state = new.pruned()
-                done.append(Run(coefficient, *judged(state), state))
-            else:
+        done: list[Run[Result]] = []
+        coefficient: float | None = stage.first
+        while coefficient is not None and len(done) < stage.runs:
+            attempt = partial(self._attempt, stage, coefficient)
+            result = stage.result(self.search.once(attempt, State(self.nothing)))
+            if result is None:
                 done.append(Run(coefficient))
+            else:
+                done.append(Run(coefficient, stage.match(result), stage.size(result), result))
             tried = [(run.match, run.coefficient) for run in done]
-            coefficient = next_coefficient(tried, span, self.settings.intervals)
+            coefficient = next_coefficient(tried, stage.span, self.settings.intervals)
         return done
+
+    def _attempt(self, stage: Stage[Result], coefficient: float, given_up: State) -> State:
+        gates = stage.gates()
+        if not self.train(gates, coefficient, stage.patience):
+            return given_up
+        result = gates.pruned()
+        stage.accepted(result, stage.match(result))
+        return stage.stored(result)
 
     def edges(self) -> list[Run[Graph]]:
         """Stage 1."""
-        components, settings = self.search.components, self.settings
-
-        def judged(graph: Graph) -> tuple[float, int]:
-            match = self.match(graph)
-            self.search.accept_graph("gates on edges")(graph, match)
-            return match, len(graph.kept)
-
+        search, settings = self.search, self.settings
         return self.explore(
-            lambda: EdgeGates(components, self.search.probe),
-            judged,
-            settings.patience[0],
-            settings.runs[0],
-            settings.coefficient,
-            (self.match(self.bigram), 1.0),
+            Stage(
+                gates=lambda: EdgeGates(search.components, search.probe),
+                match=self.match,
+                size=lambda graph: len(graph.kept),
+                accepted=search.accept_graph("gates on edges"),
+                stored=State,
+                result=lambda state: state.graph if state.graph.kept else None,
+                patience=settings.patience[0],
+                runs=settings.runs[0],
+                first=settings.coefficient,
+                span=(self.match(self.bigram), 1.0),
+            )
         )
 
     def match(self, graph: Graph) -> float:
@@ -190,25 +209,26 @@ class Stages:
         self, name: str, stage: int, parents: Sequence[Run[Program]], gates_of: Callable[[Program], list[Gate]]
     ) -> list[Run[Program]]:
         """Stages 2 and 3: runs that continue others, and those others where there is nothing to prune."""
-
-        def judged(program: Program) -> tuple[float, int]:
-            match = self.search.check.match(answering(program)).value
-            self.search.accept_program(name)(program, match)
-            return match, simplify(program).lines
-
+        search, settings = self.search, self.settings
         found: list[Run[Program]] = []
         for parent in parents:
-            program = parent.state
+            program = parent.result
             if program is None or not (gates := gates_of(program)):
                 found.append(parent)
                 continue
             found += self.explore(
-                lambda program=program, gates=gates: ProgramGates(program, gates, self.search.probe),
-                judged,
-                self.settings.patience[stage],
-                max(1, self.settings.runs[stage] // len(parents)),
-                parent.coefficient,
-                (max(0.0, parent.match - _NEAR), parent.match),
+                Stage(
+                    gates=lambda program=program, gates=gates: ProgramGates(program, gates, search.probe),
+                    match=lambda program: search.check.match(answering(program)).value,
+                    size=lambda program: simplify(program).lines,
+                    accepted=search.accept_program(name),
+                    stored=lambda program: State(self.nothing, program),
+                    result=lambda state: state.program,
+                    patience=settings.patience[stage],
+                    runs=max(1, settings.runs[stage] // len(parents)),
+                    first=parent.coefficient,
+                    span=(max(0.0, parent.match - _NEAR), parent.match),
+                )
             )
         return found
 
@@ -242,10 +262,10 @@ def next_coefficient(
     return None
 
 
-def representative(runs: Sequence[Run[State]], count: int) -> list[Run[State]]:
+def representative(runs: Sequence[Run[Result]], count: int) -> list[Run[Result]]:
     """Of the runs that no other beats in both size and agreement, some that are spread evenly."""
-    best: list[Run[State]] = []
-    for run in sorted((run for run in runs if run.state is not None), key=lambda run: (run.size, -run.match)):
+    best: list[Run[Result]] = []
+    for run in sorted((run for run in runs if run.result is not None), key=lambda run: (run.size, -run.match)):
         if not best or run.match > best[-1].match:
             best.append(run)
     if len(best) <= count:
@@ -257,16 +277,21 @@ def representative(runs: Sequence[Run[State]], count: int) -> list[Run[State]]:
 def prune_by_gates(search: Search, settings: UgsSettings) -> Graph:
     """Leaves programs with the search, and returns the truest graph of stage 1."""
     stages = Stages(search, settings)
-    search.accept_graph("without any layer's edges")(stages.bigram, stages.match(stages.bigram))
+
+    def without_layers(_: State) -> State:
+        search.accept_graph("without any layer's edges")(stages.bigram, stages.match(stages.bigram))
+        return State(stages.bigram)
+
+    bigram = search.once(without_layers, State(stages.nothing)).graph
     runs = stages.edges()
     truest = max(runs, key=lambda run: run.match)
-    if truest.state is None or truest.match < _ENOUGH:
-        return truest.state or stages.bigram
+    if truest.result is None or truest.match < _ENOUGH:
+        return truest.result or bigram
     parents: list[Run[Program]] = []
     for run in representative(runs, settings.continued):
-        program = search.write(run.state) if run.state else None
+        program = search.write(run.result) if run.result else None
         if program is not None:
             parents.append(Run(run.coefficient, run.match, simplify(program).lines, without_unused(program)))
     paths = stages.lines("gates on paths", 1, parents, path_gates)
     stages.lines("gates on products", 2, representative(paths, settings.continued), product_gates)
-    return truest.state
+    return truest.result
