@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,9 +11,9 @@ from command import drasp, fails
 from drasp.decompiler.pipeline import choose, decompile
 from drasp.decompiler.result import Point
 from drasp.decompiler.verify import verify
-from drasp.language import load_program
+from drasp.language import Interpreter, load_program
 from drasp.language.syntax import Program
-from drasp.measure import Share
+from drasp.measure import Share, predict
 from drasp.model_files import load_model
 from drasp.tasks import load_task
 from drasp.translation import translate
@@ -49,6 +50,21 @@ def test_majority_is_a_histogram_and_a_projection(result):
     [histogram] = [s for s in result.program.statements if s.name == "a1"]
     assert (histogram.selectors, histogram.value.variable) == ((), "token")
     assert "op=(inp==out)" in str(result.program)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [("tomita1", 2), ("abcde", 2), ("ab_d_bc", 3), ("D2", 3), ("D4", 3), ("tomita7", 6)],
+)
+def test_small_models_of_the_zoo_become_short_programs(name, lines):
+    model, task = load_model(resolve_model(name)), load_task(name)
+    result = decompile(model, task, quick=True)
+    assert result.verdict == "decompiled"
+    assert result.final.lines <= lines
+    inputs = task.pool(300, np.random.default_rng(7))
+    said, answered = (predict(each, inputs, task.output) for each in (model, Interpreter(result.program)))
+    same = ((said == answered).all(-1) | ~inputs.counted).all(-1)
+    assert float(same.float().mean()) >= 0.9
 
 
 def test_the_same_seed_gives_the_same_result(majority, result):
