@@ -259,7 +259,6 @@ def test_the_harm_of_losing_an_edge_is_that_of_losing_a_little_of_it_scaled_up(t
     edges = list(harms)
     model = GatedModel(components, edges)
     learnt = Learnt(
-        theta=torch.empty(0),
         ablations=torch.stack([means[sender] for sender in model.senders]),
         constants=torch.stack([whole.constants[receiver] for receiver in model.receivers]),
     )

@@ -39,9 +39,8 @@ def sample_masks(theta: Float[Tensor, " edges"], rows: int, generator: torch.Gen
 
 @dataclass(frozen=True)
 class Learnt:
-    """What is trained: the gates, a constant for each sender and each receiver, and norms where they are constant."""
+    """What is trained beside the gates: a constant for each sender and each receiver, and norms that are constant."""
 
-    theta: Float[Tensor, " edges"]
     ablations: Float[Tensor, "senders d_model"]
     constants: Float[Tensor, "receivers d_model"]
     log_variances: Float[Tensor, " receivers"] | None = None
@@ -137,16 +136,12 @@ class EdgeGates:
         )
         means = components.means(oracle)
         norms = [*components.mean_norms(self.whole, self.model.receivers, oracle).values()]
+        self.theta: Float[Tensor, " edges"] = torch.full((len(self.model.edges),), START).requires_grad_()
         self.learnt = Learnt(
-            theta=torch.full((len(self.model.edges),), START).requires_grad_(),
             ablations=torch.stack([means[sender] for sender in self.model.senders]).requires_grad_(),
             constants=torch.stack([self.whole.constants[receiver] for receiver in self.model.receivers]),
             log_variances=torch.tensor([2 * math.log(norm) for norm in norms]).requires_grad_(),
         )
-
-    @property
-    def theta(self) -> Float[Tensor, " edges"]:
-        return self.learnt.theta
 
     def rates(self) -> list[tuple[Tensor, float]]:
         assert self.learnt.log_variances is not None

@@ -47,7 +47,6 @@ def harm_by_edge(
     edges = [edge for edge in graph.anatomy.edges if edge in graph.kept]
     model = GatedModel(components, edges)
     learnt = Learnt(
-        theta=torch.empty(0),
         ablations=torch.stack([means[sender] for sender in model.senders]),
         constants=torch.stack([graph.constants[receiver] for receiver in model.receivers]),
     )
