@@ -29,6 +29,7 @@ METHODS = ("fast", "ugs")
 WORTH_OF_A_LINE = 0.01  # of agreement, in the last round
 FRESH_INPUTS = 2000
 MOST_GAIN = 0.05  # of agreement, that polishing may bring
+MOST_NAMED = 60  # lines of a program that is named: each is tried by running all of it
 
 # Agreement that a program must have; none where it is not wanted at all.
 Target = Callable[[Program], float | None]
@@ -366,8 +367,8 @@ def _candidates(found: Sequence[Found], max_lines: int) -> list[Found]:
 
 def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Point:
     """The pick with names; as it is, should names turn out to cost too much on inputs that no pass has seen."""
-    if pick.match.value < min_match:
-        return pick  # names would explain another function than the model's
+    if pick.match.value < min_match or pick.lines > MOST_NAMED:
+        return pick  # names would explain another function than the model's, or not come to an end
     program = name_program(pick.program, search.last_fit, search.check, min_match)
     if search.judged(program) < search.judged(pick.program) - 2 * TOLERANCE:
         return pick
