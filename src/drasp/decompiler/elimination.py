@@ -111,8 +111,15 @@ def squeeze(
     """
     if excess(state) <= 0:
         return state
-    while (over := excess(state)) > 0 and (ranked := _ranked_by_harm(state, moves(state), judge, harm, {})):
-        state = _apply_all(state, ranked[: min(max(2, over // 3), 1 + len(ranked) // 2)])
+    known: dict[Hashable, float] = {}
+    while (over := excess(state)) > 0:
+        count = max(2, over // 3)
+        # Which of those that go come first does not matter.
+        looked_at = _LOOKED_AT if count < _LOOKED_AT else 0
+        ranked = _ranked_by_harm(state, moves(state), judge, harm, known, looked_at)
+        if not ranked:
+            break
+        state = _apply_all(state, ranked[: min(count, 1 + len(ranked) // 2)])
         accepted(state, judge.match(state, 0.0))
     state = judge.settle_longer(state)
     accepted(state, judge.match(state, 0.0))
@@ -143,16 +150,17 @@ def _ranked_by_harm(
     judge: Judge[State],
     harm: Harm[State],
     known: dict[Hashable, float],
+    looked_at: int = _LOOKED_AT,
 ) -> list[Move[State]]:
-    """By the estimate, but for the best few, and those without one, which are looked at one by one."""
+    """By the estimate, or, where there is none, by the loss when first met; the best few are looked at one by one."""
     results = {move.name: result for move in moves if (result := move.apply(state)) is not None}
     known.update(harm(state))
     if others := [name for name in results if name not in known]:
         before = judge.loss(state)
         known.update({name: judge.loss(results[name]) - before for name in others})
     there = sorted((move for move in moves if move.name in results), key=lambda move: known[move.name])
-    best = sorted(there[:_LOOKED_AT], key=lambda move: judge.loss(results[move.name]))
-    return [*best, *there[_LOOKED_AT:]]
+    best = sorted(there[:looked_at], key=lambda move: judge.loss(results[move.name]))
+    return [*best, *there[looked_at:]]
 
 
 def _first_count(losses: Sequence[float], hopeless: float) -> int:
