@@ -38,7 +38,7 @@ RECIPES = (
     Recipe("tomita7", 2, 1, 16, 1e-3, 0.1, steps=15_000, patience=5),
     Recipe("ababstar", 1, 1, 64, 1e-3, 0.0, steps=5000, patience=5),
     Recipe("tomita4", 1, 2, 64, 1e-3, 0.0, steps=10_000, patience=5),
-    Recipe("aaaastar", 1, 4, 128, 3e-3, 0.1, steps=5000, patience=50),
+    Recipe("aaaastar", 1, 4, 128, 3e-3, 0.1, steps=8000, patience=8),
     Recipe("D12", 1, 1, 64, 1e-3, 0.0, steps=30_000, patience=30),
     Recipe("majority", 1, 4, 128, 1e-3, 0.1, steps=8000, patience=5),
     Recipe("sort", 1, 1, 128, 1e-3, 0.03, steps=7000, patience=5),
