@@ -30,6 +30,7 @@ from drasp.wiring import write_program
 # lowest.
 TARGET = 0.95
 LOWEST = 0.92
+_MASTERED = 0.9  # accuracy of a model that has learnt its task
 _BRIEF_STEPS = 5
 _LONGER_STEPS = 12
 _POLISHING_STEPS = 30
@@ -56,6 +57,14 @@ class Effort:
 
 THOROUGH = Effort()
 QUICK = Effort(inputs=240, graph_patience=2, patience=2, thorough=False)
+
+
+def _target(accuracy: float) -> float:
+    """What is short does what the model was trained to do: where the model is wrong, it can hardly be followed.
+
+    What a model does that is often wrong has little to do with the task.
+    """
+    return TARGET if accuracy < _MASTERED else min(TARGET, max(LOWEST, accuracy))
 
 
 class Search:
@@ -86,8 +95,7 @@ class Search:
         self.steps = 0
         self.fit = fit = self.draw("fit", effort.inputs, batch_size=24)
         self.check = self.draw("check", effort.inputs, batch_size=60)
-        # What is short does what the model was trained to do: where the model is wrong, it can hardly be followed.
-        self.target = min(TARGET, max(LOWEST, self.check.right(lambda batch: batch.logits).value))
+        self.target = _target(self.check.right(lambda batch: batch.logits).value)
         # Ranking moves and settling constants take fewer inputs than deciding whether the result still agrees;
         # fewer still where each input holds many answers.
         many = fit.answers_each > 20
