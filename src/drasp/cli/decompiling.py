@@ -62,6 +62,7 @@ def decompile(
     drasp decompile my-gpt2 --out result --pick 7
     """
     from drasp.cli import show
+    from drasp.cli.threads import one_thread
     from drasp.decompiler.checkpoint import checkpoint_file
     from drasp.decompiler.pipeline import check_method
     from drasp.decompiler.pipeline import decompile as run
@@ -80,6 +81,7 @@ def decompile(
         return
     check_method(method)
     check_output_folder(out)
+    one_thread()
     transformer, its_task = _model_and_task(model, task)
     progress = Console(stderr=True, quiet=quiet or as_json)
     _warn_if_untrained(progress, transformer, its_task)

@@ -33,12 +33,14 @@ def name(
 
     Example: drasp name result/frontier/7.drasp my-gpt2 --out named
     """
+    from drasp.cli.threads import one_thread
     from drasp.language import load_program
     from drasp.loading import load_model_and_task
     from drasp.naming.result import name_and_measure
     from drasp.output_folder import check_output_folder, write_files
 
     check_output_folder(out)
+    one_thread()
     loaded = load_program(program)
     transformer, its_task = load_model_and_task(model, task)
     if its_task is None:
