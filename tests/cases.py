@@ -424,3 +424,7 @@ OWN_CASES = (
 )
 
 CASES = PAPER_CASES + OWN_CASES
+
+
+def case(name: str) -> Program:
+    return next(case.program for case in CASES if case.name == name)

@@ -1,31 +1,21 @@
 """The report page in a real browser: it opens, computes, and shows everything as text."""
 
 import json
-import random
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-import drasp.report
-from browser import chromium, open_file
-from cases import CASES, PAPER_CASES
-from drasp.language import Interpreter, Program, parse
+from browser import open_file
+from cases import case
+from drasp.language import Program, parse
 from drasp.language.function_primitives import _REGISTRY as FUNCTIONS
-from drasp.language.function_primitives import function_primitive, function_primitives, same_basis
-from drasp.model_files import load_model
-from drasp.report.data import packed, program_data, tensor_arrays
+from drasp.language.function_primitives import function_primitive, same_basis
 from drasp.report.examples import draw_examples
-from drasp.report.page import MAX_BYTES, MAX_LINES, report_page
-from drasp.tasks import TASKS, load_task
-from drasp.translation import translate, translation_size
+from drasp.report.page import MAX_BYTES, report_page
+from drasp.tasks import TASKS
 from drasp.vocabulary import Vocabulary
-from published import MODELS, needs_published_models
-from random_programs import random_program
 
-INTERPRETER = Path(drasp.report.__file__).with_name("interpreter.js")
 # One browser for all of them.
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -52,21 +42,11 @@ RECORD = {
 }
 
 
-def case(name: str) -> Program:
-    return next(case.program for case in CASES if case.name == name)
-
-
 def written(folder: Path, program: Program, record: dict | None = None) -> Path:
     task = TASKS.get((record or {}).get("task", ""))
     file = folder / "report.html"
     file.write_bytes(report_page(program, record or {}, draw_examples(program, task)))
     return file
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as running:
-        yield running
 
 
 @pytest.fixture
@@ -356,107 +336,6 @@ def test_a_narrow_screen_does_not_scroll_sideways(browser, tmp_path, scheme):
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
     assert opened.problems == []
     opened.page.close()
-
-
-# ------------------------------------------------------------------- the two interpreters are one
-
-SET_UP = """async ([program, packed]) => {
-    globalThis.ready = new Interpreter(program, await unpackTensors(packed));
-}"""
-DIFFERENCES = """(cases) => cases.map(([ids, offset, logits]) => {
-    const { data } = ready.run(ids, offset).values.get("prediction");
-    return Math.max(...logits.map((x, i) => Math.abs(x - data[i])), Math.abs(logits.length - data.length));
-})"""
-
-
-@pytest.fixture(scope="module")
-def interpreter_page(browser):
-    page = browser.new_page()
-    page.add_script_tag(path=INTERPRETER)
-    yield page
-    page.close()
-
-
-def random_inputs(program: Program, count: int, seed: int, longest: int = 40) -> list[tuple[list[int], int]]:
-    rng = np.random.default_rng(seed)
-    inputs = []
-    for _ in range(count):
-        length = int(rng.integers(1, min(longest, program.n_positions) + 1))
-        ids = rng.integers(len(program.vocabulary), size=length).tolist()
-        inputs.append((ids, int(rng.integers(0, program.n_positions - length + 1))))
-    return inputs
-
-
-@torch.no_grad()
-def check_equal(page, program: Program, inputs: list[tuple[list[int], int]]) -> None:
-    """The logits of the page's interpreter, from the tensors as a page packs them, against those of Python's."""
-    page.evaluate(SET_UP, [program_data(program), packed(tensor_arrays(program))])
-    # All inputs at once, padded on the right, where nothing looks.
-    width = max(len(ids) for ids, _ in inputs)
-    rows = torch.tensor([ids + [0] * (width - len(ids)) for ids, _ in inputs])
-    positions = (torch.tensor([[offset] for _, offset in inputs]) + torch.arange(width)).clamp(
-        max=program.n_positions - 1
-    )
-    logits = Interpreter(program, torch.float64)(rows, positions)
-    cases = [[ids, offset, logits[i, : len(ids)].flatten().tolist()] for i, (ids, offset) in enumerate(inputs)]
-    differences = page.evaluate(DIFFERENCES, cases)
-    assert max(differences) <= 1e-4
-    assert len(differences) == len(inputs)
-
-
-@pytest.mark.parametrize("program", [case.program for case in CASES], ids=[case.name for case in CASES])
-def test_the_page_computes_what_python_computes(interpreter_page, program):
-    longest = 40 if len(program.vocabulary) < 100 else 16
-    check_equal(interpreter_page, program, random_inputs(program, 50, seed=1, longest=longest))
-
-
-@pytest.mark.parametrize("one", PAPER_CASES, ids=lambda case: case.name)
-def test_the_page_computes_what_python_computes_on_inputs_of_the_tasks(interpreter_page, one):
-    pool = load_task(one.task).pool(10, np.random.default_rng(3), longest=60)
-    rows = [(pool.ids[i, : int(pool.sizes[i])].tolist(), int(pool.offsets[i])) for i in range(10)]
-    check_equal(interpreter_page, one.program, rows)
-
-
-def test_the_page_computes_what_python_computes_for_random_programs(interpreter_page):
-    for seed in range(25):
-        program = random_program(random.Random(seed))
-        check_equal(interpreter_page, program, random_inputs(program, 6, seed))
-
-
-@needs_published_models
-@pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.name)
-def test_the_page_computes_what_python_computes_for_published_models(interpreter_page, folder):
-    """Their exact programs, with every norm and MLP, as far as they are short enough for a page."""
-    transformer = load_model(folder)
-    if translation_size(transformer).total > MAX_LINES:
-        pytest.skip("its exact program is too long for a page")
-    task = TASKS[folder.name.split("-")[0]]
-    program = translate(transformer, task.vocabulary, task.output)
-    check_equal(interpreter_page, program, random_inputs(program, 50, seed=2, longest=12))
-
-
-def test_the_page_knows_every_function_of_the_library(interpreter_page):
-    assert set(function_primitives()) <= set(interpreter_page.evaluate("Object.keys(FUNCTIONS)"))
-
-
-def test_the_page_counts_remainders_as_python_does(interpreter_page):
-    program = parse(
-        """vocab = [x, y]\nspecial = []\npositions = 30
-        a1 = aggregate(s=[], v=pos)
-        h1 = element_wise_op(pos, a1, func=difference_mod(3))
-        logits1 = project(inp=h1, op=R)
-        prediction = softmax(logits1)""",
-        {"R": torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 5.0]])},
-    )
-    check_equal(interpreter_page, program, random_inputs(program, 20, seed=4, longest=12))
-
-
-def test_an_interpreter_that_differs_would_be_noticed(interpreter_page):
-    program = case("layer norm")
-    wrong = replace(program, tensors={**program.tensors, "R": program.tensors["R"] + 1e-3})
-    interpreter_page.evaluate(SET_UP, [program_data(wrong), packed(tensor_arrays(wrong))])
-    logits = Interpreter(program, torch.float64)(torch.tensor([[0, 1]]), torch.tensor([[0, 1]]))
-    assert interpreter_page.evaluate(DIFFERENCES, [[[0, 1], 0, logits.flatten().tolist()]])[0] > 1e-4
 
 
 def test_a_page_that_would_be_too_large_rounds_its_tensors_and_says_so(tmp_path):
