@@ -7,6 +7,7 @@ from rich.console import Console
 
 from drasp.cli.show import pass_progress, print_frontier, print_program
 from drasp.cli.tables import print_trace
+from drasp.cli.threads import one_thread
 from drasp.decompiler.pipeline import decompile
 from drasp.language import Interpreter
 from drasp.model_files import load_model
@@ -21,7 +22,7 @@ OUT = Path("out/demo")
 
 
 def main() -> None:
-    torch.set_num_threads(1)
+    one_thread()
     console = Console(highlight=False)
     task = load_task(MODEL)
     transformer = load_model(resolve_model(MODEL))

@@ -215,7 +215,7 @@ def without_input(
     program: Program, statement: Reader, operand: Operand, means: Means
 ) -> tuple[Reader, Mapping[str, Tensor]]:
     """Its mean joins the constant: the input `one`, or of a function without it the hidden bias."""
-    name = weights_of(statement)
+    name = _weights_of(statement)
     index = statement.inputs.index(operand)
     extra = means[operand] @ program.tensors[f"{name}.{index}"]
     parts = {v: program.tensors[f"{name}.{i}"] for i, v in enumerate(statement.inputs) if v != operand}
@@ -229,7 +229,7 @@ def without_input(
     return replace(statement, inputs=tuple(parts)), tensors
 
 
-def weights_of(statement: ElementWise | Norm) -> str:
+def _weights_of(statement: ElementWise | Norm) -> str:
     """The name before the numbers of the tensors by which its inputs are multiplied."""
     match statement:
         case Norm(op=TensorName(name)) | ElementWise(function=Network(name)):

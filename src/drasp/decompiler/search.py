@@ -102,8 +102,10 @@ class Search:
         self.probe, self.tune = (fit.part(20), fit.part(7)) if many else (fit.part(5), fit.part(2))
         self.last_fit = fit.part(2) if many else fit  # for what is fitted to a program that is about to be handed out
         self.means = self.components.means(self.probe)
-        nothing = self.components.whole().cut(self.components.anatomy.edges, self.means)
-        self.hopeless = 0.5 * self.probe.mean_loss(lambda batch: self.components.logits(nothing, batch))
+        # A model that hears nothing of its input, and how far off it is.
+        self.nothing = self.components.whole().cut(self.components.anatomy.edges, self.means)
+        self.loss_of_nothing = self.probe.mean_loss(lambda batch: self.components.logits(self.nothing, batch))
+        self.hopeless = 0.5 * self.loss_of_nothing
 
     def draw(self, pool: str, count: int, batch_size: int) -> Oracle:
         """Each pool has a generator of its own, so that none depends on what else was drawn."""

@@ -133,11 +133,10 @@ class Stages:
         size = settings.inputs
         drawn = [search.draw(f"gates {i}", size, batch_size=size) for i in range(settings.batches)]
         self.batches = [batch for oracle in drawn for batch in oracle.batches]
-        whole, means = search.components.whole(), search.means
-        self.nothing = whole.cut(whole.kept, means)
-        self.unigram_loss = search.probe.mean_loss(lambda batch: search.components.logits(self.nothing, batch))
+        self.unigram_loss = search.loss_of_nothing
+        whole = search.components.whole()
         out = Receiver(whole.anatomy.n_layers, "out")
-        self.bigram = whole.cut(whole.kept - {(Sender("token"), out), (Sender("pos"), out)}, means)
+        self.bigram = whole.cut(whole.kept - {(Sender("token"), out), (Sender("pos"), out)}, search.means)
 
     def train(self, gates: Gates[object], coefficient: float, patience: int) -> bool:
         """Whether it came to something better than a model that knows nothing of its input."""
@@ -167,7 +166,7 @@ class Stages:
         coefficient: float | None = stage.first
         while coefficient is not None and len(done) < stage.runs:
             attempt = partial(self._attempt, stage, coefficient)
-            result = stage.result(self.search.once(attempt, State(self.nothing)))
+            result = stage.result(self.search.once(attempt, State(self.search.nothing)))
             if result is None:
                 done.append(Run(coefficient))
             else:
@@ -222,7 +221,7 @@ class Stages:
                     match=lambda program: search.check.match(answering(program)).value,
                     size=lambda program: simplify(program).lines,
                     accepted=search.accept_program(name),
-                    stored=lambda program: State(self.nothing, program),
+                    stored=lambda program: State(search.nothing, program),
                     result=lambda state: state.program,
                     patience=settings.patience[stage],
                     runs=max(1, settings.runs[stage] // len(parents)),
@@ -282,11 +281,11 @@ def prune_by_gates(search: Search, settings: UgsSettings) -> Graph:
         search.accept_graph("without any layer's edges")(stages.bigram, stages.match(stages.bigram))
         return State(stages.bigram)
 
-    bigram = search.once(without_layers, State(stages.nothing)).graph
+    search.once(without_layers, State(search.nothing))
     runs = stages.edges()
     truest = max(runs, key=lambda run: run.match)
     if truest.result is None or truest.match < _ENOUGH:
-        return truest.result or bigram
+        return truest.result or stages.bigram
     parents: list[Run[Program]] = []
     for run in representative(runs, settings.continued):
         program = search.write(run.result) if run.result else None
