@@ -77,6 +77,13 @@ SHORTER = {
         {"N.0": rand(3, 2), "N.1": rand(1, 2), "R": rand(1, 3), "S": rand(3, 3)},
         4,
     ),
+    "a norm of a constant, whatever it divides": (
+        "n = norm(one, op=N, eps=0.1)\ns = select(q=pos, k=token, op=A)\na = aggregate(s=s, v=token)\n"
+        "s2 = select(q=token/n, k=a/n, op=B)\na2 = aggregate(s=s2, v=a/n)\nl = project(inp=a2, op=R)\n"
+        "prediction = softmax(l)",
+        {"N.0": rand(1, 4), "A": rand(8, 3), "B": rand(3, 3), "R": rand(3, 3)},
+        6,
+    ),
     "the same for every key": (
         "s1 = select(q=pos, k=one, op=A)\ns2 = select(q=pos, k=token, op=B)\na = aggregate(s=s1+s2, v=token)\n"
         "l = project(inp=a, op=R)\nprediction = softmax(l)",

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from drasp.language import Interpreter
+from drasp.language.bases import size
+from drasp.language.interpreter import basis_of
 from drasp.language.syntax import (
     ONE,
     Aggregate,
@@ -87,30 +89,44 @@ def _without_tables(program: Program) -> Program | None:
 
 
 def _without_tabled_norms(program: Program) -> Program | None:
-    """A norm of one one-hot variable is a table too: what it divides, that variable or `one`, takes it in."""
+    """A norm of one one-hot variable is a table too: what it divides, that variable or `one`, takes it in.
+
+    A norm of `one` alone is a number: whatever it divides takes that in.
+    """
     for norm in program.statements:
         source = _only_one_hot(norm.inputs) if isinstance(norm, Norm) else None
         if source is None:
             continue
-        for read in (Operand(source, norm.name), Operand("one", norm.name)):
-            if any(read in operands_of(s) for s in program.statements):
-                weights = 1 / _table(program, norm.name, source)
-                matrix = weights.diag() if read.variable == source else weights[:, None]
-                alias = fresh_name(program, "divided")
-                found = reexpress(_with_alias(program, read, alias), alias, Operand(source), matrix)
-                if found is not None:
-                    return found
+        divided = dict.fromkeys(v for s in program.statements for v in operands_of(s) if v.norm == norm.name)
+        for read in divided:
+            weights = 1 / _table(program, norm.name, source)
+            if read.variable == source:
+                new, matrix = Operand(source), weights.diag()
+            elif read.variable == "one":
+                new, matrix = Operand(source), weights[:, None]
+            elif source == "one":
+                new, matrix = Operand(read.variable), weights * torch.eye(_size(program, read.variable))
+            else:
+                continue
+            alias = fresh_name(program, "divided")
+            found = reexpress(_with_alias(program, read, alias), alias, new, matrix)
+            if found is not None:
+                return found
     return None
+
+
+def _size(program: Program, variable: str) -> int:
+    return size(basis_of(Interpreter(program).types, Operand(variable)))
 
 
 def _with_alias(program: Program, read: Operand, alias: str) -> Program:
     """A variable of its own for an operand, so that it can be expressed anew."""
+    first = next(s for s in program.statements if read in operands_of(s))
     statements: list[Statement] = []
     for statement in program.statements:
-        if isinstance(statement, Norm) and statement.name == read.norm:
-            statements += [statement, ElementWise(alias, (read,), PrimitiveFunction("no_op"))]
-        else:
-            statements.append(_replace_operand(statement, read, Operand(alias)))
+        if statement is first:
+            statements.append(ElementWise(alias, (read,), PrimitiveFunction("no_op")))
+        statements.append(_replace_operand(statement, read, Operand(alias)))
     return replace(program, statements=tuple(statements))
 
 
