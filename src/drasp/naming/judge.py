@@ -9,6 +9,7 @@ from drasp.language.syntax import Program
 from drasp.rewriting.parts import stored_selects
 
 TOLERANCE = 0.01  # of agreement, that all names together may cost
+PATIENCE = 4  # failures in a row that end a pass: what is long and has no names yet will hardly get any
 _NEAR = 0.08  # of agreement: what is further off is not worth fitting selects for
 _STEPS = 15
 

@@ -3,7 +3,7 @@
 from drasp.fitting.oracle import Oracle
 from drasp.language.syntax import ElementWise, Network, Program, Select, TensorName
 from drasp.naming.elementwise import name_function
-from drasp.naming.judge import Judge
+from drasp.naming.judge import PATIENCE, Judge
 from drasp.naming.rounding import round_projects, round_selects
 from drasp.naming.shorten import shorten
 from drasp.naming.tensors import name_projects, name_select
@@ -49,12 +49,16 @@ def _count_networks(program: Program) -> int:
 
 
 def _name_each_line(program: Program, judge: Judge) -> Program:
+    failures = 0
     for name in [statement.name for statement in program.statements]:
         match find(program, name):
             case Select(op=TensorName()) as select:
-                program = name_select(program, select, judge) or program
+                named = name_select(program, select, judge)
             case ElementWise(function=Network()) as function:
-                program = name_function(program, function, judge) or program
+                named = name_function(program, function, judge)
             case _:
-                pass
+                continue
+        program, failures = (program, failures + 1) if named is None else (named, 0)
+        if failures == PATIENCE:
+            break
     return program

@@ -26,7 +26,7 @@ from drasp.language.syntax import (
     Reference,
     TensorName,
 )
-from drasp.naming.judge import Judge
+from drasp.naming.judge import PATIENCE, Judge
 from drasp.rewriting.parts import divided_by_constant
 from drasp.rewriting.rewrite import dtype_of, fresh_name
 from drasp.rewriting.simplify import simplify
@@ -35,29 +35,26 @@ from drasp.rewriting.tidy import changed, variables_read, without_logits
 
 def shorten(program: Program, judge: Judge) -> Program:
     """Whatever can go, goes, as long as enough answers stay the model's."""
-    tried: set[str] = set()
-    while True:
-        for name, shorter in _moves(program, judge.fit):
-            if name in tried:
-                continue
-            tried.add(name)
-            mended = judge.mended(shorter)
-            if mended is not None:
-                program = simplify(mended)
-                tried.clear()
-                break
-        else:
-            return program
+    while (shorter := _shortened(program, judge)) is not None:
+        program = shorter
+    return program
 
 
-def _moves(program: Program, oracle: Oracle) -> Iterator[tuple[str, Program]]:
-    """Each with a name that tells it apart from the others of the same program."""
+def _shortened(program: Program, judge: Judge) -> Program | None:
+    for shorter in sorted(_moves(program, judge.fit), key=judge.closeness, reverse=True)[:PATIENCE]:
+        mended = judge.mended(shorter)
+        if mended is not None:
+            return simplify(mended)
+    return None
+
+
+def _moves(program: Program, oracle: Oracle) -> Iterator[Program]:
     for statement in program.statements:
         match statement:
             case Norm(name):
-                yield name, _without_norm(program, name, oracle)
+                yield _without_norm(program, name, oracle)
             case Project(name) if len(projects_of(program)) > 1:
-                yield name, changed(program, {name: None, "prediction": without_logits(program, name)}, {})
+                yield changed(program, {name: None, "prediction": without_logits(program, name)}, {})
             case _:
                 pass
 

@@ -47,8 +47,8 @@ def name_select(program: Program, select: Select, judge: Judge) -> Program | Non
     # Worth a fit in any case: what comes nearest, what saves the line, and what looks where the whole head looks.
     alone = _without_others(program, select)
     looking = [with_candidate(alone, select, c) for c in _looking_alike(program, select, judge.fit)]
-    worth = [bare, *(tried.program for tried in ranked[:_REFITS]), *looking]
-    return next((mended for p in worth if (mended := judge.mended(p)) is not None), None)
+    nearest = [tried.program for tried in (hard[0], *ranked[:_REFITS]) if tried not in close]
+    return next((mended for p in (*nearest, *looking) if (mended := judge.mended(p)) is not None), None)
 
 
 @torch.no_grad()
@@ -86,7 +86,7 @@ def _without_others(program: Program, select: Select) -> Program:
     return program
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Tried:
     """A program with a candidate in place; `bonus` is for what is simpler."""
 
