@@ -14,7 +14,7 @@ from drasp.language.tensor_primitives import _REGISTRY, indices
 from drasp.naming.elementwise import nearest_map
 from drasp.naming.families import candidates, library
 from drasp.naming.judge import Judge
-from drasp.naming.pipeline import name_program
+from drasp.naming.pipeline import name_lines, name_program
 from drasp.rewriting.rewrite import dense_ops
 from drasp.tasks import load_task
 
@@ -85,6 +85,24 @@ def test_random_tensors_keep_their_answers() -> None:
     named = name_program(wild, fit, check)
     assert check.match(answering(named)).value >= 0.99
     assert not any(isinstance(s, Select) and isinstance(s.op, PrimitiveTensor) for s in named.statements)
+
+
+def test_naming_gives_up_after_some_failures_in_a_row(monkeypatch) -> None:
+    """Of eight selects the third has a name: it takes four failures after it to leave the last one alone."""
+    tried: list[str] = []
+
+    def name_select(before: Program, select: Select, _judge: Judge) -> Program | None:
+        tried.append(select.name)
+        return before if select.name == "s3" else None
+
+    monkeypatch.setattr("drasp.naming.pipeline.name_select", name_select)
+    names = [f"s{i}" for i in range(1, 9)]
+    selects = "".join(f"{name} = select(q=pos, k=token, op={name.upper()})\n" for name in names)
+    text = f"a1 = aggregate(s={'+'.join(names)}, v=token)\nlogits1 = project(inp=a1, op=(inp==out))\n"
+    tensors = {name.upper(): torch.randn(TASK.n_positions, len(TASK.vocabulary)) for name in names}
+    long = program(f"{selects}{text}prediction = softmax(logits1)", **tensors)
+    assert name_lines(long, Judge.of(long, *pools(long, count=12))) == long
+    assert tried == names[:7]
 
 
 def test_comparisons_of_counts_become_a_table() -> None:

@@ -37,7 +37,7 @@ def decompile(
     seed: Annotated[int, typer.Option(min=0, help="Of the inputs that are drawn.")] = 0,
     min_match: Annotated[float, typer.Option(min=0, max=1, help="Share of inputs that must be answered alike.")] = 0.9,
     max_lines: Annotated[int, typer.Option(min=1, help="A program may have so many lines.")] = 40,
-    method: Annotated[str, typer.Option(help="fast, or ugs: the paper's own pruning, which takes hours.")] = "fast",
+    method: Annotated[str, typer.Option(help="fast, or ugs: the paper's own pruning, far slower.")] = "fast",
     pick: Annotated[
         int | None,
         typer.Option(

@@ -43,7 +43,7 @@ Pruned = TypeVar("Pruned", covariant=True)
 
 @dataclass(frozen=True)
 class UgsSettings:
-    """The defaults are the paper's. They cost at least 60 × 1,000 steps: hours for the smallest models."""
+    """The defaults are the paper's: minutes for the smallest models, hours or days for larger ones."""
 
     runs: tuple[int, int, int] = (20, 20, 20)  # at most, in each stage
     continued: int = 4  # runs that go on to the next stage
