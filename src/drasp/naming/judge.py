@@ -1,5 +1,6 @@
 """What decides whether a simpler program stands: how often it still gives the model's answers."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from drasp.fitting.descent import fit_tensors
@@ -59,3 +60,14 @@ class Judge:
         probe = self.fit.part(max(1, len(self.fit.batches) // 2))
         run = answering(program)
         return probe.match(run).value - 1e-3 * min(probe.mean_loss(run), 100.0)
+
+
+def in_turn(program: Program, names: Iterable[str], attempt: Callable[[Program, str], Program | None]) -> Program:
+    """The program after an attempt at each of its lines; after several failures in a row, no more are made."""
+    failures = 0
+    for name in names:
+        better = attempt(program, name)
+        program, failures = (program, failures + 1) if better is None else (better, 0)
+        if failures == PATIENCE:
+            break
+    return program

@@ -1,9 +1,9 @@
 """From a pruned program to one that a person reads: the passes, in order."""
 
 from drasp.fitting.oracle import Oracle
-from drasp.language.syntax import ElementWise, Network, Program, Select, TensorName
+from drasp.language.syntax import ElementWise, Network, Program, Select, TensorName, tensor_names
 from drasp.naming.elementwise import name_function
-from drasp.naming.judge import PATIENCE, Judge
+from drasp.naming.judge import Judge, in_turn
 from drasp.naming.rounding import round_projects, round_selects
 from drasp.naming.shorten import shorten
 from drasp.naming.tensors import name_projects, name_select
@@ -49,16 +49,14 @@ def _count_networks(program: Program) -> int:
 
 
 def _name_each_line(program: Program, judge: Judge) -> Program:
-    failures = 0
-    for name in [statement.name for statement in program.statements]:
-        match find(program, name):
+    def attempt(now: Program, name: str) -> Program | None:
+        match find(now, name):
             case Select(op=TensorName()) as select:
-                named = name_select(program, select, judge)
+                return name_select(now, select, judge)
             case ElementWise(function=Network()) as function:
-                named = name_function(program, function, judge)
+                return name_function(now, function, judge)
             case _:
-                continue
-        program, failures = (program, failures + 1) if named is None else (named, 0)
-        if failures == PATIENCE:
-            break
-    return program
+                return now  # it has gone, together with another
+
+    nameless = [s.name for s in program.statements if isinstance(s, Select | ElementWise) and tensor_names(s)]
+    return in_turn(program, nameless, attempt)
