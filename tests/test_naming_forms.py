@@ -221,6 +221,7 @@ def test_name_command(tmp_path) -> None:
     finished = drasp("name", tmp_path / "pruned", "bin_majority", "--out", tmp_path / "named")
     assert finished.code == 0, finished.err
     assert "op=(inp==out)" in finished.out
+    assert "name projects" in finished.err, "it says what it is doing"
     record = json.loads((tmp_path / "named" / "result.json").read_text())
     assert record["match_accuracy"] >= record["pruned_match_accuracy"] - 0.02
     assert record["primitives"]["project"]["named"] == 1

@@ -68,7 +68,7 @@ def test_a_hidden_project_is_found_again() -> None:
 def test_a_name_that_does_not_hold_is_refused() -> None:
     truth = program(PREVIOUS)
     fit, check = pools(truth)
-    judge = Judge.of(truth, fit, check)
+    judge = Judge.of(1.0, fit, check)
     assert judge.passes(truth)
     other = program(PREVIOUS.replace("k==q-1", "k==q-2"))
     assert not judge.passes(other)
@@ -101,7 +101,7 @@ def test_naming_gives_up_after_some_failures_in_a_row(monkeypatch) -> None:
     text = f"a1 = aggregate(s={'+'.join(names)}, v=token)\nlogits1 = project(inp=a1, op=(inp==out))\n"
     tensors = {name.upper(): torch.randn(TASK.n_positions, len(TASK.vocabulary)) for name in names}
     long = program(f"{selects}{text}prediction = softmax(logits1)", **tensors)
-    assert name_lines(long, Judge.of(long, *pools(long, count=12))) == long
+    assert name_lines(long, Judge.of(1.0, *pools(long, count=12))) == long
     assert tried == names[:7]
 
 

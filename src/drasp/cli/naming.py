@@ -1,11 +1,13 @@
 """`drasp name`, `drasp diff`, `drasp explain`."""
 
 import json
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from drasp.cli.programs import ProgramPath
 from drasp.errors import DraspError
@@ -33,7 +35,9 @@ def name(
 
     Example: drasp name result/frontier/7.drasp my-gpt2 --out named
     """
+    from drasp.cli import show
     from drasp.cli.threads import one_thread
+    from drasp.decompiler.result import PassRecord
     from drasp.language import load_program
     from drasp.loading import load_model_and_task
     from drasp.naming.result import name_and_measure
@@ -47,7 +51,13 @@ def name(
         raise DraspError(f"{model}: does not say what it was trained on; name the task with --task")
     if loaded.vocabulary.tokens != its_task.vocabulary.tokens:
         raise DraspError(f"{program}: its tokens are not those of task {its_task.name}")
-    named = name_and_measure(loaded, transformer, its_task, seed)
+    start = time.perf_counter()
+    with show.pass_progress(Console(stderr=True)) as progress:
+
+        def report(step: str, now: "Program", match: float) -> None:
+            progress(PassRecord(step, time.perf_counter() - start, now.lines, match))
+
+        named = name_and_measure(loaded, transformer, its_task, seed, report)
     write_files(out, named.files(model))
     typer.echo(named.program)
     typer.echo(

@@ -29,7 +29,7 @@ METHODS = ("fast", "ugs")
 WORTH_OF_A_LINE = 0.01  # of agreement, in the last round
 FRESH_INPUTS = 2000
 MOST_GAIN = 0.05  # of agreement, that polishing may bring
-MOST_NAMED = 60  # lines of a program that is named: each is tried by running all of it
+MOST_NAMED = 20  # lines of a program that is named: each is tried by running all of it, many times
 
 # Agreement that a program must have; none where it is not wanted at all.
 Target = Callable[[Program], float | None]
@@ -324,6 +324,7 @@ def _result(search: Search, graph: Graph, min_match: float) -> Decompiled:
     reached = -1.0
     for found in _candidates(search.progress.found, search.max_lines):
         # Longer ones than the one that will be picked are there for comparison only; others may be out of reach.
+        search.note("polish and measure", found.lines, found.match)
         near = found.match >= min_match - MOST_GAIN
         in_question = near and not any(point.match.value >= min_match for point in points)
         program, match = (
@@ -368,8 +369,12 @@ def _candidates(found: Sequence[Found], max_lines: int) -> list[Found]:
 def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Point:
     """The pick with names; as it is, should names turn out to cost too much on inputs that no pass has seen."""
     if pick.match.value < min_match or pick.lines > MOST_NAMED:
-        return pick  # names would explain another function than the model's, or not come to an end
-    program = name_program(pick.program, search.last_fit, search.check, min_match)
+        return pick  # names would explain another function than the model's, or take longer than all that came before
+
+    def report(name: str, program: Program, match: float) -> None:
+        search.note(name, program.lines, match)
+
+    program = name_program(pick.program, search.last_fit, search.check, min_match, report)
     if search.judged(program) < search.judged(pick.program) - 2 * TOLERANCE:
         return pick
     return Point(program, fresh.match(answering(program)))

@@ -216,7 +216,7 @@ class Search:
 
     def accept_graph(self, name: str) -> Callable[[Graph, float], None]:
         def accepted(graph: Graph, match: float) -> None:
-            self._note(name, len(graph.kept), match)
+            self.note(name, len(graph.kept), match)
             program = self.write(graph)
             if program is not None:
                 self._keep(program, match)
@@ -225,12 +225,12 @@ class Search:
 
     def accept_program(self, name: str) -> Callable[[Program, float], None]:
         def accepted(program: Program, match: float) -> None:
-            self._note(name, program.lines, match)
+            self.note(name, program.lines, match)
             self._keep(program, match)
 
         return accepted
 
-    def _note(self, name: str, left: int, match: float) -> None:
+    def note(self, name: str, left: int, match: float) -> None:
         record = PassRecord(name, round(time.perf_counter() - self.start, 2), left, match)
         self.progress.passes.append(record)
         self.report(record)

@@ -24,14 +24,13 @@ class Judge:
     floor: float
 
     @classmethod
-    def of(cls, program: Program, fit: Oracle, check: Oracle, least: float = 0.0) -> "Judge":
-        """Asks for what the program reaches, but for the tolerance; never for less than `least` if it reaches that."""
-        match = check.match(answering(program)).value
+    def of(cls, match: float, fit: Oracle, check: Oracle, least: float = 0.0) -> "Judge":
+        """Asks for what a program reaches, but for the tolerance; never for less than `least` if it reaches that."""
         return cls(fit, check, min(match, max(match - TOLERANCE, least)))
 
-    def raised(self, program: Program) -> "Judge":
+    def raised(self, match: float) -> "Judge":
         """Asks for more where a program has become truer than the first: what was gained is not given away again."""
-        return replace(self, floor=max(self.floor, self.match(program) - TOLERANCE))
+        return replace(self, floor=max(self.floor, match - TOLERANCE))
 
     def match(self, program: Program) -> float:
         return self.check.match(answering(program)).value

@@ -1,6 +1,8 @@
 """From a pruned program to one that a person reads: the passes, in order."""
 
-from drasp.fitting.oracle import Oracle
+from collections.abc import Callable
+
+from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import ElementWise, Network, Program, Select, TensorName, tensor_names
 from drasp.naming.elementwise import name_function
 from drasp.naming.judge import Judge, in_turn
@@ -12,21 +14,31 @@ from drasp.rewriting.simplify import simplify
 
 _TRUE_ENOUGH = 0.99
 
+# Hears which pass begins, with what program, and how often that agrees with the model.
+Report = Callable[[str, Program, float], None]
 
-def name_program(program: Program, fit: Oracle, check: Oracle, least: float = 0.0) -> Program:
+
+def _silent(_name: str, _program: Program, _match: float) -> None:
+    pass
+
+
+def name_program(program: Program, fit: Oracle, check: Oracle, least: float = 0.0, report: Report = _silent) -> Program:
     """The same answers, but for a hundredth of the inputs, from lines that say what they do.
 
     Tensors are fitted on `fit` and judged on `check`; agreement does not fall below `least` if it is above.
     """
     program = simplify(program)
-    judge = Judge.of(program, fit, check, least)
-    for step in (shorten, name_lines, settle, shorten, name_projects, round_projects, round_selects):
+    match = check.match(answering(program)).value
+    judge = Judge.of(match, fit, check, least)
+    for step in (shorten, name_lines, settle_rest, shorten, name_projects, round_projects, round_selects):
+        report(step.__name__.replace("_", " "), program, match)
         program = simplify(step(program, judge))
-        judge = judge.raised(program)
+        match = judge.match(program)
+        judge = judge.raised(match)
     return program
 
 
-def settle(program: Program, judge: Judge) -> Program:
+def settle_rest(program: Program, judge: Judge) -> Program:
     """What has no name yet, fitted to what has one now; where that makes the program truer."""
     match = judge.match(program)
     if match > _TRUE_ENOUGH:

@@ -9,7 +9,7 @@ import numpy as np
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language import Program, program_files
 from drasp.measure import Share
-from drasp.naming.pipeline import name_program
+from drasp.naming.pipeline import Report, name_program
 from drasp.output_folder import MARK, SCHEMA_VERSION
 from drasp.rewriting.parts import count_primitives
 from drasp.tasks import Task
@@ -46,13 +46,13 @@ class Named:
         return program_files(self.program) | {MARK: (json.dumps(record, indent=2) + "\n").encode()}
 
 
-def name_and_measure(program: Program, transformer: Transformer, task: Task, seed: int = 0) -> Named:
+def name_and_measure(program: Program, transformer: Transformer, task: Task, seed: int, report: Report) -> Named:
     """Names are found on two pools of inputs, and the agreement is that on a third."""
     start = time.perf_counter()
     rng = np.random.default_rng(seed)
     fit = Oracle.draw(transformer, task, _POOL, rng, batch_size=24)
     check = Oracle.draw(transformer, task, _POOL, rng, batch_size=60)
-    named = name_program(program, fit, check)
+    named = name_program(program, fit, check, report=report)
     fresh = Oracle.draw(transformer, task, _FRESH, rng, batch_size=100)
     match, before = (fresh.match(answering(p)) for p in (named, program))
     return Named(named, task.name, seed, match, before, time.perf_counter() - start)

@@ -3,6 +3,7 @@
 Signs of logits do not depend on their scale, so with a sigmoid each token's column has a scale of its own.
 """
 
+from bisect import bisect_left
 from dataclasses import replace
 
 import numpy as np
@@ -15,8 +16,9 @@ from drasp.language.bases import Basis, Space, labels
 from drasp.language.interpreter import basis_of
 from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor, Program, Project, Select, TensorName
 from drasp.language.tables import write_followers, write_table
-from drasp.naming.judge import Judge
+from drasp.naming.judge import Judge, in_turn
 from drasp.naming.tensors import project_bases, select_usage
+from drasp.rewriting.parts import find
 from drasp.rewriting.rewrite import dense_ops, dtype_of
 from drasp.rewriting.tidy import changed
 
@@ -159,19 +161,26 @@ def _table(whole: Tensor, rows: Basis, columns: Basis, scale: float) -> Primitiv
 
 def round_selects(program: Program, judge: Judge) -> Program:
     """A query's row may be raised as a whole, so that most of it is 0."""
-    for select in [s for s in program.statements if isinstance(s, Select) and isinstance(s.op, TensorName)]:
-        program = _rounded_select(program, select, judge)
-    return program
+
+    def attempt(now: Program, name: str) -> Program | None:
+        select = find(now, name)
+        assert isinstance(select, Select)
+        return _rounded_select(now, select, judge)
+
+    nameless = [s.name for s in program.statements if isinstance(s, Select) and isinstance(s.op, TensorName)]
+    return in_turn(program, nameless, attempt)
 
 
-def _rounded_select(program: Program, select: Select, judge: Judge) -> Program:
+def _rounded_select(program: Program, select: Select, judge: Judge) -> Program | None:
     tensor = dense_ops(program)[select.name].float()
     used = torch.from_numpy(select_usage(program, select, judge.fit)) > 0
     usual = torch.where(used, tensor, torch.nan).nanmedian(1, keepdim=True).values.nan_to_num()
     level = torch.where(used, tensor - usual, 0.0)
-    for largest in _STEPS:
+
+    def rounded(largest: int) -> Program:
         step = float(f"{float(level.abs().amax()) / largest:.2g}")
-        tried = _with_table(program, select, (level / max(step, 1e-30)).round(), step)
-        if judge.passes(tried):
-            return tried
-    return program
+        return _with_table(program, select, (level / max(step, 1e-30)).round(), step)
+
+    # What passes with few numbers passes with more of them, as a rule.
+    fewest = bisect_left(_STEPS, True, key=lambda largest: judge.passes(rounded(largest)))
+    return rounded(_STEPS[fewest]) if fewest < len(_STEPS) else None
