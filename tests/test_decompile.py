@@ -2,12 +2,16 @@
 
 import json
 from dataclasses import replace
+from io import StringIO
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from command import drasp, fails
+from drasp.cli.show import print_result
 from drasp.decompiler.pipeline import choose, decompile
 from drasp.decompiler.result import Point
 from drasp.decompiler.verify import verify
@@ -65,6 +69,19 @@ def test_small_models_of_the_zoo_become_short_programs(name, lines):
     said, answered = (predict(each, inputs, task.output) for each in (model, Interpreter(result.program)))
     same = ((said == answered).all(-1) | ~inputs.counted).all(-1)
     assert float(same.float().mean()) >= 0.9
+
+
+def test_a_long_program_comes_with_the_way_to_name_it(result):
+    def shown(lines: int) -> str:
+        first, *rest = result.program.statements
+        more = [replace(first, name=f"more{i}") for i in range(lines - 3)]
+        point = Point(replace(result.program, statements=(*more, first, *rest)), result.pick.match)
+        console = Console(file=StringIO(), width=200)
+        print_result(console, replace(result, pick=point, final=point), Path("out"))
+        return console.file.getvalue()
+
+    assert "drasp name" not in shown(20)
+    assert "- no names, since it has more than 20 lines: `drasp name out MODEL --out NAMED` tries" in shown(21)
 
 
 def test_the_same_seed_gives_the_same_result(majority, result):

@@ -53,6 +53,8 @@ def print_frontier(console: Console, points: "Sequence[Point]", pick: "Point") -
 
 
 def print_result(console: Console, result: "Decompiled", out: Path) -> None:
+    from drasp.decompiler.pipeline import MOST_NAMED
+
     print_program(console, result.program)
     console.print()
     print_frontier(console, result.frontier, result.pick)
@@ -65,6 +67,9 @@ def print_result(console: Console, result: "Decompiled", out: Path) -> None:
     console.print(Text.assemble(verdict, figures), soft_wrap=True)
     for reason in result.reasons:
         console.print(f"- {reason}", markup=False, soft_wrap=True)
+    if result.verdict == "decompiled" and result.pick.lines > MOST_NAMED:
+        hint = f"no names, since it has more than {MOST_NAMED} lines: `drasp name {out} MODEL --out NAMED` tries"
+        console.print(f"- {hint}", markup=False, soft_wrap=True)
     files = "program.{drasp,safetensors,py,json,tex}, result.json, frontier/"
     console.print(f"wrote {out}/{files}", markup=False, soft_wrap=True)
     console.print(f"look at it: {out}/report.html", markup=False, soft_wrap=True)

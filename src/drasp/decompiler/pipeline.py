@@ -323,8 +323,8 @@ def _result(search: Search, graph: Graph, min_match: float) -> Decompiled:
     points: list[Point] = []
     reached = -1.0
     for found in _candidates(search.progress.found, search.max_lines):
-        # Longer ones than the one that will be picked are there for comparison only; others may be out of reach.
         search.note("polish and measure", found.lines, found.match)
+        # Longer ones than the one that will be picked are there for comparison only; others may be out of reach.
         near = found.match >= min_match - MOST_GAIN
         in_question = near and not any(point.match.value >= min_match for point in points)
         program, match = (
