@@ -1,18 +1,21 @@
 """What decides whether a simpler program stands: how often it still gives the model's answers."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from drasp.fitting.descent import fit_tensors
 from drasp.fitting.head import refitted
 from drasp.fitting.oracle import Oracle, answering
-from drasp.language.syntax import Program
-from drasp.rewriting.parts import stored_selects
+from drasp.language.syntax import Program, Statement, tensor_names
+from drasp.rewriting.parts import find, stored_selects
 
 TOLERANCE = 0.01  # of agreement, that all names together may cost
 PATIENCE = 4  # failures in a row that end a pass: what is long and has no names yet will hardly get any
 _NEAR = 0.08  # of agreement: what is further off is not worth fitting selects for
 _STEPS = 15
+
+Line = TypeVar("Line", bound=Statement)
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,18 @@ class Judge:
         return probe.match(run).value - 1e-3 * min(probe.mean_loss(run), 100.0)
 
 
-def in_turn(program: Program, names: Iterable[str], attempt: Callable[[Program, str], Program | None]) -> Program:
-    """The program after an attempt at each of its lines; after several failures in a row, no more are made."""
+def in_turn(
+    program: Program, kinds: tuple[type[Line], ...], attempt: Callable[[Program, Line], Program | None]
+) -> Program:
+    """The program after an attempt at each line of these kinds that has no name yet.
+
+    After several failures in a row, no more attempts are made.
+    """
     failures = 0
-    for name in names:
-        better = attempt(program, name)
+    for name in [s.name for s in program.statements if isinstance(s, kinds) and tensor_names(s)]:
+        line = find(program, name)
+        # What has gone, or got its name, together with another is done.
+        better = attempt(program, line) if isinstance(line, kinds) and tensor_names(line) else program
         program, failures = (program, failures + 1) if better is None else (better, 0)
         if failures == PATIENCE:
             break

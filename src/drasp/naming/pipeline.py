@@ -3,13 +3,12 @@
 from collections.abc import Callable
 
 from drasp.fitting.oracle import Oracle, answering
-from drasp.language.syntax import ElementWise, Network, Program, Select, TensorName, tensor_names
+from drasp.language.syntax import ElementWise, Network, Program, Select
 from drasp.naming.elementwise import name_function
 from drasp.naming.judge import Judge, in_turn
 from drasp.naming.rounding import round_projects, round_selects
 from drasp.naming.shorten import shorten
 from drasp.naming.tensors import name_projects, name_select
-from drasp.rewriting.parts import find
 from drasp.rewriting.simplify import simplify
 
 _TRUE_ENOUGH = 0.99
@@ -61,14 +60,7 @@ def _count_networks(program: Program) -> int:
 
 
 def _name_each_line(program: Program, judge: Judge) -> Program:
-    def attempt(now: Program, name: str) -> Program | None:
-        match find(now, name):
-            case Select(op=TensorName()) as select:
-                return name_select(now, select, judge)
-            case ElementWise(function=Network()) as function:
-                return name_function(now, function, judge)
-            case _:
-                return now  # it has gone, together with another
+    def attempt(now: Program, line: Select | ElementWise) -> Program | None:
+        return name_select(now, line, judge) if isinstance(line, Select) else name_function(now, line, judge)
 
-    nameless = [s.name for s in program.statements if isinstance(s, Select | ElementWise) and tensor_names(s)]
-    return in_turn(program, nameless, attempt)
+    return in_turn(program, (Select, ElementWise), attempt)

@@ -18,7 +18,6 @@ from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor, Program, Proje
 from drasp.language.tables import write_followers, write_table
 from drasp.naming.judge import Judge, in_turn
 from drasp.naming.tensors import project_bases, select_usage
-from drasp.rewriting.parts import find
 from drasp.rewriting.rewrite import dense_ops, dtype_of
 from drasp.rewriting.tidy import changed
 
@@ -161,14 +160,7 @@ def _table(whole: Tensor, rows: Basis, columns: Basis, scale: float) -> Primitiv
 
 def round_selects(program: Program, judge: Judge) -> Program:
     """A query's row may be raised as a whole, so that most of it is 0."""
-
-    def attempt(now: Program, name: str) -> Program | None:
-        select = find(now, name)
-        assert isinstance(select, Select)
-        return _rounded_select(now, select, judge)
-
-    nameless = [s.name for s in program.statements if isinstance(s, Select) and isinstance(s.op, TensorName)]
-    return in_turn(program, nameless, attempt)
+    return in_turn(program, (Select,), lambda now, select: _rounded_select(now, select, judge))
 
 
 def _rounded_select(program: Program, select: Select, judge: Judge) -> Program | None:

@@ -16,7 +16,7 @@ from drasp.language.interpreter import basis_of
 from drasp.language.syntax import DEFAULT_SCALE, Aggregate, Program, Project, Select, TensorName
 from drasp.naming.families import Candidate, candidates, library
 from drasp.naming.judge import Judge, in_turn
-from drasp.rewriting.parts import find, without_select
+from drasp.rewriting.parts import without_select
 from drasp.rewriting.rewrite import dense_ops, where_it_matters
 from drasp.rewriting.tidy import changed, variables_read, without_logits
 
@@ -138,13 +138,7 @@ def with_candidate(program: Program, statement: Select | Project, candidate: Can
 
 def name_projects(program: Program, judge: Judge) -> Program:
     """The simplest candidate that keeps the answers; what is not named yet is fitted to it where that is needed."""
-
-    def attempt(now: Program, name: str) -> Program | None:
-        project = find(now, name)
-        assert isinstance(project, Project)
-        return _named_project(now, project, judge)
-
-    return in_turn(program, [p.name for p in projects_of(program) if isinstance(p.op, TensorName)], attempt)
+    return in_turn(program, (Project,), lambda now, project: _named_project(now, project, judge))
 
 
 def _named_project(program: Program, project: Project, judge: Judge) -> Program | None:

@@ -99,15 +99,13 @@ def _without_tabled_norms(program: Program) -> Program | None:
             continue
         divided = dict.fromkeys(v for s in program.statements for v in operands_of(s) if v.norm == norm.name)
         for read in divided:
+            if source != "one" and read.variable not in (source, "one"):
+                continue
             weights = 1 / _table(program, norm.name, source)
-            if read.variable == source:
-                new, matrix = Operand(source), weights.diag()
-            elif read.variable == "one":
-                new, matrix = Operand(source), weights[:, None]
-            elif source == "one":
+            if source == "one":
                 new, matrix = Operand(read.variable), weights * torch.eye(_size(program, read.variable))
             else:
-                continue
+                new, matrix = Operand(source), weights.diag() if read.variable == source else weights[:, None]
             alias = fresh_name(program, "divided")
             found = reexpress(_with_alias(program, read, alias), alias, new, matrix)
             if found is not None:
