@@ -9,16 +9,15 @@ is never built. The rest is as in decompile.py.
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import torch
 
 from decompile import bench
 from drasp.tasks import load_task
-from drasp.training.files import METRICS_FILE, write_model
-from drasp.training.loop import Run
-from drasp.training.recipe import Metrics, Recipe
+from drasp.training.files import read_metrics, state_file
+from drasp.training.recipe import Recipe
+from drasp.training.session import train
 from drasp.translation import theorem_lines
 
 SHAPES = [(1, 4, 64), (2, 4, 64), (3, 4, 64), (4, 4, 64), (2, 4, 16), (2, 4, 256), (4, 4, 256)]
@@ -26,23 +25,14 @@ COLUMNS = ("model", "right", "unfolded", "verdict", "pruned", "pruned lines", "m
 COLUMNS += ("cost", "peak MB")
 
 
-def trained(folder: Path, recipe: Recipe) -> Path:
-    """Where the model is."""
+def row(folder: Path, recipe: Recipe) -> dict[str, object]:
     task = load_task(recipe.task)
     model = folder / recipe.name(task)
     if not model.exists():
-        run = Run(task, recipe, None)
-        while not run.state.done:
-            run.advance()
-        metrics = Metrics(recipe, run.state.step, run.state.seconds, run.final_accuracies())
-        write_model(model, run.shape, run.state.weights, metrics)
-    return model
-
-
-def row(model: Path, shape: tuple[int, int, int]) -> dict[str, object]:
-    accuracies = json.loads((model / METRICS_FILE).read_text())["accuracy"]
-    right = f"{accuracies['random offsets']['101-150']['accuracy']:.3f}"
-    return {"right": right, "unfolded": f"{theorem_lines(*shape[:2], split_mlps=True):,}", **bench(model)}
+        train(task, recipe, model, resume=state_file(model).exists())
+    right = f"{read_metrics(model).longest('random offsets'):.3f}"
+    unfolded = f"{theorem_lines(recipe.layers, recipe.heads, split_mlps=True):,}"
+    return {"right": right, "unfolded": unfolded, **bench(model)}
 
 
 def main() -> None:
@@ -55,7 +45,7 @@ def main() -> None:
     print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
     for shape in SHAPES:
         recipe = Recipe(arguments.task, *shape, dropout=0.1, steps=arguments.steps, patience=5)
-        figures = row(trained(arguments.folder, recipe), shape)
+        figures = row(arguments.folder, recipe)
         print("| " + " | ".join(str(figures[column]) for column in COLUMNS) + " |", flush=True)
 
 

@@ -7,15 +7,12 @@ A trained model stays in `build/zoo` too, so that a recipe changed and changed b
 
 import shutil
 import sys
-import time
 from pathlib import Path
 
-import torch
-
 from drasp.tasks import load_task
-from drasp.training.files import load_state, read_metrics, save_state, state_file, write_model
-from drasp.training.loop import Run
-from drasp.training.recipe import Metrics, Recipe
+from drasp.training.files import read_metrics, state_file
+from drasp.training.recipe import Recipe
+from drasp.training.session import train
 from drasp.zoo import markdown_table
 
 ROOT = Path(__file__).parents[1]
@@ -54,23 +51,12 @@ RECIPES = (
 )
 
 
-def train(recipe: Recipe) -> Path:
+def trained(recipe: Recipe) -> Path:
     """Trains one model, or goes on with it, and gives its folder."""
     task = load_task(recipe.task)
     out = TRAINED / f"{recipe.name(task)}-seed{recipe.seed}-{recipe.steps}steps-{recipe.patience}patience"
-    if out.exists():
-        return out
-    file = state_file(out)
-    run = Run(task, recipe, load_state(file, recipe) if file.exists() else None)
-    stored = time.monotonic()
-    while not run.state.done:
-        run.advance()
-        if time.monotonic() - stored > 60:
-            save_state(file, recipe, run.state)
-            stored = time.monotonic()
-    metrics = Metrics(recipe, run.state.step, run.state.seconds, run.final_accuracies())
-    write_model(out, run.shape, run.state.weights, metrics)
-    file.unlink(missing_ok=True)
+    if not out.exists():
+        train(task, recipe, out, resume=state_file(out).exists())
     return out
 
 
@@ -82,12 +68,11 @@ def document() -> None:
 
 
 def main(names: list[str]) -> None:
-    torch.set_num_threads(1)
     for recipe in RECIPES:
         kept = ZOO / recipe.task
         if (names and recipe.task not in names) or (kept.exists() and read_metrics(kept).recipe == recipe):
             continue
-        folder = train(recipe)
+        folder = trained(recipe)
         metrics = read_metrics(folder)
         shares = {k: [f"{s.value:.3f}" for s in v.values()] for k, v in metrics.accuracies.items()}
         print(recipe.task, f"{metrics.steps} steps, {metrics.seconds:.0f} s", shares, flush=True)
