@@ -7,6 +7,7 @@ import torch
 
 from drasp.language import Interpreter, Program, check, parse, program_files
 from drasp.language.printer import to_text
+from drasp.rewriting.parts import divided_by_constant
 from drasp.rewriting.simplify import canonical, simplify
 from random_programs import random_program
 
@@ -106,6 +107,19 @@ def test_each_rule(name: str) -> None:
     after = simplify(before)
     assert after.lines == lines, str(after)
     torch.testing.assert_close(logits(after), logits(before), rtol=0, atol=1e-10)
+
+
+def test_a_norm_goes_that_a_function_of_the_library_reads() -> None:
+    text = (
+        "n = norm(token, pos, op=N, eps=0.1)\nh = element_wise_op(token/n, func=harden)\n"
+        "l = project(inp=h, op=R)\nl2 = project(inp=token/n, op=S)\nprediction = softmax(l+l2)"
+    )
+    tensors = {"N.0": rand(3, 2), "N.1": rand(8, 2), "R": rand(3, 3), "S": rand(3, 3)}
+    after = divided_by_constant(program(text, **tensors), "n", 0.5)
+    assert not check(after)
+    without = text.replace("n = norm(token, pos, op=N, eps=0.1)\n", "").replace("/n", "")
+    expected = program(without, R=tensors["R"], S=tensors["S"] / 2)
+    torch.testing.assert_close(logits(after), logits(expected))
 
 
 def test_named_selects_stay_apart() -> None:

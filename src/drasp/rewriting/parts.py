@@ -37,7 +37,10 @@ def without_select(program: Program, name: str) -> Program:
 
 
 def divided_by_constant(program: Program, norm: str, inverse: float) -> Program:
-    """The program in which a norm is a number; the number goes into the tensors."""
+    """The program in which a norm is a number; the number goes into the tensors.
+
+    A function of the library has none: what it reads is then not divided at all.
+    """
     ops = dense_ops(program)
     tensors = dict(program.tensors)
     statements: list[Statement] = []
@@ -68,6 +71,8 @@ def divided_by_constant(program: Program, norm: str, inverse: float) -> Program:
                 s = replace(s, value=plain(value))
             case Norm(inputs=inputs, op=TensorName(tensor)) | ElementWise(inputs=inputs, function=Network(tensor)):
                 tensors |= {f"{tensor}.{i}": tensors[f"{tensor}.{i}"] * f for i, f in enumerate(factors)}
+                s = replace(s, inputs=tuple(map(plain, inputs)))
+            case ElementWise(inputs=inputs):
                 s = replace(s, inputs=tuple(map(plain, inputs)))
             case _:
                 pass
