@@ -208,6 +208,16 @@ def test_diff_command(folder, tmp_path) -> None:
     assert "-m1 = element_wise_op(a1, func=harden)" in finished.out
 
 
+def test_naming_that_is_interrupted_ends_in_one_line(folder, tmp_path, monkeypatch) -> None:
+    def interrupted(*_arguments, **_options) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("drasp.naming.result.name_program", interrupted)
+    message = fails("name", folder, "D3", "--out", tmp_path / "named")
+    assert message == "drasp: interrupted; nothing was written"
+    assert not (tmp_path / "named").exists()
+
+
 def test_name_command(tmp_path) -> None:
     task = load_task("bin_majority")
     text = "a1 = aggregate(s=[], v=token)\nlogits1 = project(inp=a1, op=R)\nprediction = softmax(logits1)"

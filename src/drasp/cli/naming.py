@@ -52,12 +52,15 @@ def name(
     if loaded.vocabulary.tokens != its_task.vocabulary.tokens:
         raise DraspError(f"{program}: its tokens are not those of task {its_task.name}")
     start = time.perf_counter()
-    with show.pass_progress(Console(stderr=True)) as progress:
+    try:
+        with show.pass_progress(Console(stderr=True)) as progress:
 
-        def report(step: str, now: "Program", match: float) -> None:
-            progress(PassRecord(step, time.perf_counter() - start, now.lines, match))
+            def report(step: str, now: "Program", match: float) -> None:
+                progress(PassRecord(step, time.perf_counter() - start, now.lines, match))
 
-        named = name_and_measure(loaded, transformer, its_task, seed, report)
+            named = name_and_measure(loaded, transformer, its_task, seed, report)
+    except KeyboardInterrupt:
+        raise DraspError("interrupted; nothing was written") from None
     write_files(out, named.files(model))
     typer.echo(named.program)
     typer.echo(
