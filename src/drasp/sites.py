@@ -1,0 +1,307 @@
+"""Places of a transformer, each with one spelling in text and in JSON.
+
+    token, pos                          what the embeddings write to the residual stream
+    layer 0 head 1, layer 0 mlp         what a head or an MLP writes to it
+    layer 0 head 1 query (key, value)   what a head's side reads of it, before layer norm
+    layer 0 mlp input, out              what an MLP, or the output, reads of it
+    layer 0 head 1 pattern              a head's attention weights
+    layer 0 head 1 query norm           what a receiver's layer norm divides by
+    layer 0 attention norm              the same for all heads of a layer, which share one layer norm
+    layer 0 mlp norm, final norm
+    token -> layer 0 head 1 query       an edge: what one component sends to one receiver
+    token > layer 0 head 1 -> out       an edge of a path: that part of a head's output that comes from the token
+    token * pos -> layer 0 head 1 pattern
+                                        a product: what a query path and a key path add to a head's scores;
+                                        `one` stands for all of a query that comes from no component
+
+Which of them a model has follows from its anatomy.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TypeAlias
+
+SIDES = ("query", "key", "value")
+
+
+@dataclass(frozen=True)
+class Component:
+    """What writes to the residual stream: `kind` is token, pos, head or mlp."""
+
+    kind: str
+    layer: int = -1
+    head: int = 0
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "head":
+                return f"layer {self.layer} head {self.head}"
+            case "mlp":
+                return f"layer {self.layer} mlp"
+            case _:
+                return self.kind
+
+    @cached_property
+    def receivers(self) -> "tuple[Receiver, ...]":
+        """What the component itself reads."""
+        match self.kind:
+            case "head":
+                return tuple(Receiver(self.layer, side, self.head) for side in SIDES)
+            case "mlp":
+                return (Receiver(self.layer, "mlp"),)
+            case _:
+                return ()
+
+
+TOKEN, POSITION = Component("token"), Component("pos")
+# In a product, the part of a query that comes from no component: biases and constants.
+NO_COMPONENT = Component("one")
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """Where the residual stream is read: `kind` is query, key, value, mlp or out; `attention` for all sides of a layer.
+
+    The output counts as the layer behind the last.
+    """
+
+    layer: int
+    kind: str
+    head: int = 0
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "out":
+                return "out"
+            case "mlp":
+                return f"layer {self.layer} mlp input"
+            case "attention":
+                return f"layer {self.layer} attention"
+            case side:
+                return f"layer {self.layer} head {self.head} {side}"
+
+    @cached_property
+    def component(self) -> Component | None:
+        """What the receiver is part of; None for the output."""
+        match self.kind:
+            case "out":
+                return None
+            case "mlp":
+                return Component("mlp", self.layer)
+            case _:
+                return Component("head", self.layer, self.head)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The attention weights of a head: [batch, query, key]."""
+
+    head: Component
+
+    def __str__(self) -> str:
+        return f"{self.head} pattern"
+
+
+@dataclass(frozen=True)
+class NormSite:
+    """The divisor of a receiver's layer norm: [batch, pos]."""
+
+    receiver: Receiver
+
+    def __str__(self) -> str:
+        match self.receiver.kind:
+            case "out":
+                return "final norm"
+            case "mlp":
+                return f"layer {self.receiver.layer} mlp norm"
+            case _:
+                return f"{self.receiver} norm"
+
+
+@dataclass(frozen=True)
+class Path:
+    """That part of the last head's output that comes from the origin by way of all heads in their order."""
+
+    origin: Component
+    heads: tuple[Component, ...]
+
+    def __str__(self) -> str:
+        return " > ".join(map(str, (self.origin, *self.heads)))
+
+
+Sender: TypeAlias = Component | Path
+
+
+@dataclass(frozen=True)
+class Edge:
+    sender: Sender
+    receiver: Receiver
+
+    def __str__(self) -> str:
+        return f"{self.sender} -> {self.receiver}"
+
+
+@dataclass(frozen=True)
+class Product:
+    """A part of a head's scores: [batch, query, key]."""
+
+    query: Sender
+    key: Sender
+    head: Component
+
+    def __str__(self) -> str:
+        return f"{self.query} * {self.key} -> {self.head} pattern"
+
+
+Site: TypeAlias = Component | Receiver | Pattern | NormSite | Edge | Product
+
+
+# ------------------------------------------------------------------------------------ reading
+
+_PLAIN = re.compile(
+    r"(?P<initial>token|pos|one)|(?P<out>out)|(?P<final>final norm)"
+    r"|layer (?P<layer>\d{1,4}) (?:head (?P<head>\d{1,4})(?: (?P<side>query|key|value|pattern)(?P<normed> norm)?)?"
+    r"|mlp(?P<mlp> input| norm)?|(?P<attention>attention norm))"
+)
+
+
+def _plain(text: str) -> Site | None:
+    found = _PLAIN.fullmatch(text)
+    if found is None:
+        return None
+    if found["initial"]:
+        return Component(found["initial"])
+    if found["out"] or found["final"]:
+        # How many layers there are is not part of the text; `out` is behind whichever is the last.
+        return OUT if found["out"] else NormSite(OUT)
+    layer = int(found["layer"])
+    if found["attention"]:
+        return NormSite(Receiver(layer, "attention"))
+    if found["head"] is None:
+        match found["mlp"]:
+            case " input":
+                return Receiver(layer, "mlp")
+            case " norm":
+                return NormSite(Receiver(layer, "mlp"))
+            case _:
+                return Component("mlp", layer)
+    head = Component("head", layer, int(found["head"]))
+    match found["side"]:
+        case None:
+            return head
+        case "pattern":
+            return None if found["normed"] else Pattern(head)
+        case side:
+            receiver = Receiver(layer, side, head.head)
+            return NormSite(receiver) if found["normed"] else receiver
+
+
+OUT = Receiver(-1, "out")
+
+
+def _sender(text: str) -> Sender | None:
+    parts = [_plain(part) for part in text.split(" > ")]
+    components = [part for part in parts if isinstance(part, Component)]
+    if len(components) < len(parts):
+        return None
+    origin, *heads = components
+    if any(head.kind != "head" for head in heads):
+        return None
+    return Path(origin, tuple(heads)) if heads else origin
+
+
+@lru_cache(maxsize=4096)
+def parse_site(text: str) -> Site | None:
+    """The site that a text spells; None where it spells none."""
+    left, arrow, right = text.partition(" -> ")
+    if not arrow:
+        return _plain(text)
+    goal = _plain(right)
+    query, star, key = left.partition(" * ")
+    if star:
+        first, second = _sender(query), _sender(key)
+        if isinstance(goal, Pattern) and first is not None and second is not None:
+            return Product(first, second, goal.head)
+        return None
+    sender = _sender(left)
+    return Edge(sender, goal) if isinstance(goal, Receiver) and sender is not None else None
+
+
+def parse_sites(text: str) -> tuple[Site, ...] | None:
+    """The sites that a text lists, with commas between them; None where something else is among them."""
+    sites = [parse_site(part.strip()) for part in text.split(",")]
+    found = tuple(site for site in sites if site is not None)
+    return found if len(found) == len(sites) else None
+
+
+def joined(*groups: Iterable[Site]) -> tuple[Site, ...]:
+    """All sites of several groups, each once, in the order in which they come."""
+    return tuple(dict.fromkeys(site for group in groups for site in group))
+
+
+# ------------------------------------------------------------------------------------ anatomy
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """Who can send to whom in a model of this size, in the order of the forward pass."""
+
+    n_layers: int
+    n_heads: int
+
+    @cached_property
+    def senders(self) -> tuple[Component, ...]:
+        senders = [TOKEN, POSITION]
+        for layer in range(self.n_layers):
+            senders += [*self.heads(layer), Component("mlp", layer)]
+        return tuple(senders)
+
+    def heads(self, layer: int) -> tuple[Component, ...]:
+        return tuple(Component("head", layer, head) for head in range(self.n_heads))
+
+    @cached_property
+    def receivers(self) -> tuple[Receiver, ...]:
+        receivers: list[Receiver] = []
+        for layer in range(self.n_layers):
+            receivers += [Receiver(layer, side, head) for side in SIDES for head in range(self.n_heads)]
+            receivers.append(Receiver(layer, "mlp"))
+        return (*receivers, OUT)
+
+    def senders_to(self, receiver: Receiver) -> tuple[Component, ...]:
+        if receiver.kind == "out":
+            return self.senders
+        before = 2 + receiver.layer * (self.n_heads + 1)
+        return self.senders[: before + self.n_heads if receiver.kind == "mlp" else before]
+
+    @cached_property
+    def edges(self) -> tuple[Edge, ...]:
+        return tuple(Edge(sender, receiver) for receiver in self.receivers for sender in self.senders_to(receiver))
+
+    def has(self, site: Site) -> bool:
+        """Whether a model of this size has such a place."""
+        match site:
+            case Component():
+                return site in self.senders
+            case Receiver():
+                return site in self.receivers
+            case Pattern(head):
+                return head in self.senders
+            case NormSite(receiver):
+                return receiver in self.receivers or (receiver.kind == "attention" and receiver.layer < self.n_layers)
+            case Edge(sender, receiver):
+                return receiver in self.receivers and self._can_send(sender, receiver)
+            case Product(query, key, head):
+                sides = [Receiver(head.layer, side, head.head) for side in ("query", "key")]
+                own = query == NO_COMPONENT or self._can_send(query, sides[0])
+                return head in self.senders and own and self._can_send(key, sides[1])
+
+    def _can_send(self, sender: Sender, receiver: Receiver) -> bool:
+        match sender:
+            case Component():
+                return sender in self.senders_to(receiver)
+            case Path(origin, heads):
+                steps = [Receiver(head.layer, "value", head.head) for head in heads]
+                sent = (origin, *heads)
+                return all(s in self.senders_to(r) for s, r in zip(sent, (*steps, receiver), strict=True))
