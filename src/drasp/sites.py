@@ -64,7 +64,7 @@ NO_COMPONENT = Component("one")
 class Receiver:
     """Where the residual stream is read: `kind` is query, key, value, mlp or out; `attention` for all sides of a layer.
 
-    The output counts as the layer behind the last.
+    The output is behind the last layer, however many there are.
     """
 
     layer: int
@@ -92,6 +92,9 @@ class Receiver:
                 return Component("mlp", self.layer)
             case _:
                 return Component("head", self.layer, self.head)
+
+
+OUT = Receiver(-1, "out")
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,6 @@ def _plain(text: str) -> Site | None:
     if found["initial"]:
         return Component(found["initial"])
     if found["out"] or found["final"]:
-        # How many layers there are is not part of the text; `out` is behind whichever is the last.
         return OUT if found["out"] else NormSite(OUT)
     layer = int(found["layer"])
     if found["attention"]:
@@ -196,9 +198,6 @@ def _plain(text: str) -> Site | None:
         case side:
             receiver = Receiver(layer, side, head.head)
             return NormSite(receiver) if found["normed"] else receiver
-
-
-OUT = Receiver(-1, "out")
 
 
 def _sender(text: str) -> Sender | None:
