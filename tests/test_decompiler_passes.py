@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drasp.decompiler.checkpoint import State
-from drasp.decompiler.components import Components, Graph, Sender
+from drasp.decompiler.components import Components, Graph
 from drasp.decompiler.elimination import Judge, Move, eliminate, squeeze
 from drasp.decompiler.gates import GatedModel, Learnt
 from drasp.decompiler.harm import harm_by_edge, harm_by_line
@@ -22,13 +22,14 @@ from drasp.language import Interpreter, check
 from drasp.measure import predict
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import fold_constants, renumbered
+from drasp.sites import OUT, POSITION, TOKEN, Component, Edge, Receiver
 from drasp.tasks import load_task
 from drasp.transformer import Shape, Transformer, assemble, initial_weights
-from drasp.wiring import Receiver, write_program
+from drasp.wiring import write_program
 
 TASK = load_task("bin_majority_interleave")
 LANGUAGE = load_task("D2")
-HEAD, MLP, OUT = Sender("head", 0, 0), Sender("mlp", 0), Receiver(1, "out")
+HEAD, MLP = Component("head", 0, 0), Component("mlp", 0)
 
 
 def random_transformer(seed: int, layers: int, heads: int, task=TASK) -> Transformer:
@@ -78,7 +79,7 @@ def test_a_graph_and_its_program_have_the_same_logits(model, seed):
     components = Components(transformer)
     pool = oracle(transformer)
     graph = random_graph(components, components.means(pool), seed)
-    program = write_program(transformer, graph.wiring(), TASK.vocabulary, TASK.output)
+    program = write_program(transformer, graph.edits, TASK.vocabulary, TASK.output)
     neat = renumbered(fold_constants(program))
     assert check(neat) == []
     assert neat.lines <= program.lines
@@ -178,7 +179,7 @@ def test_elimination_finds_what_changes_nothing_and_keeps_what_is_needed():
         lambda _: 1.0,
         lambda _, match: accepted.append(match),
     )
-    assert graph.kept == {(Sender("token"), OUT)}
+    assert graph.kept == {Edge(TOKEN, OUT)}
     assert accepted
     assert set(accepted) == {1.0}
 
@@ -207,7 +208,7 @@ def test_squeezing_keeps_what_is_needed_to_the_last():
     assert accepted == []
     graph = squeezed(whole, 2)
     assert len(graph.kept) <= 2
-    assert (Sender("token"), OUT) in graph.kept
+    assert Edge(TOKEN, OUT) in graph.kept
     assert {match for _, match in accepted} == {1.0}
 
 
@@ -228,7 +229,7 @@ def test_the_harm_of_losing_a_line_is_that_of_losing_a_little_of_it_scaled_up(ta
     transformer = random_transformer(1, 1, 1, task)
     components = Components(transformer)
     graph = replace(components.whole(), norms=dict.fromkeys(components.anatomy.receivers, 1.7))
-    program = with_bias(simplify(write_program(transformer, graph.wiring(), task.vocabulary, task.output)))
+    program = with_bias(simplify(write_program(transformer, graph.edits, task.vocabulary, task.output)))
     pool = Oracle.draw(Interpreter(program), task, 200, np.random.default_rng(0), batch_size=1)
     means = operand_means(program, pool)
     harms = harm_by_line(program, means, pool)
@@ -259,8 +260,8 @@ def test_the_harm_of_losing_an_edge_is_that_of_losing_a_little_of_it_scaled_up(t
     edges = list(harms)
     model = GatedModel(components, edges)
     learnt = Learnt(
-        ablations=torch.stack([means[sender] for sender in model.senders]),
-        constants=torch.stack([whole.constants[receiver] for receiver in model.receivers]),
+        ablations=torch.stack([means[sender] for sender in components.anatomy.senders]),
+        constants=torch.stack([whole.constants[receiver] for receiver in components.anatomy.receivers]),
     )
     ratios: list[float] = []
     for i, edge in enumerate(edges):
@@ -278,9 +279,9 @@ def test_the_harm_of_losing_an_edge_is_that_of_losing_a_little_of_it_scaled_up(t
 def test_what_has_no_reader_or_no_input_goes_with_the_cut():
     components = Components(random_transformer(0, 1, 1))
     means = components.means(oracle(components.transformer))
-    graph = components.whole().cut([(HEAD, OUT), (HEAD, Receiver(0, "mlp"))], means)
-    assert not any(receiver.kind in "qkv" for _, receiver in graph.kept)
-    graph = components.whole().cut([(sender, Receiver(0, "v")) for sender in components.anatomy.senders[:2]], means)
+    graph = components.whole().cut([Edge(HEAD, OUT), Edge(HEAD, Receiver(0, "mlp"))], means)
+    assert not any(edge.receiver in HEAD.receivers for edge in graph.kept)
+    graph = components.whole().cut([Edge(sender, HEAD.receivers[2]) for sender in (TOKEN, POSITION)], means)
     assert not graph.is_used(HEAD)
 
 
@@ -288,16 +289,16 @@ def test_a_cut_edge_leaves_its_mean_behind():
     components = Components(random_transformer(0, 1, 1))
     means = components.means(oracle(components.transformer))
     whole = components.whole()
-    graph = whole.cut([(MLP, OUT)], means)
+    graph = whole.cut([Edge(MLP, OUT)], means)
     torch.testing.assert_close(graph.constants[OUT], whole.constants[OUT] + means[MLP])
 
 
 def test_a_bypass_reads_what_the_mlp_read():
     components = Components(random_transformer(0, 1, 1))
     means = components.means(oracle(components.transformer))
-    graph = components.whole().cut([(HEAD, OUT)], means)
+    graph = components.whole().cut([Edge(HEAD, OUT)], means)
     around = graph.bypass(MLP, means)
-    assert (HEAD, OUT) in around.kept
+    assert Edge(HEAD, OUT) in around.kept
     assert not around.is_used(MLP)
     torch.testing.assert_close(around.constants[OUT], components.whole().constants[OUT] + means[MLP])
 
@@ -306,6 +307,6 @@ def test_norms_that_cost_no_line_are_left_exact():
     components = Components(random_transformer(0, 1, 1))
     means = components.means(oracle(components.transformer))
     graph = components.whole()
-    assert {receiver.kind for receiver in norm_lines(graph)} == {"q", "k", "v", "out"}
-    graph = graph.cut([(Sender("pos"), receiver) for receiver in graph.anatomy.receivers], means)
+    assert {receiver.kind for receiver in norm_lines(graph)} == {"query", "key", "value", "out"}
+    graph = graph.cut([Edge(POSITION, receiver) for receiver in graph.anatomy.receivers], means)
     assert [receiver.kind for receiver in norm_lines(graph)] == ["out"]

@@ -236,7 +236,7 @@ def test_a_variable_read_as_a_sum_leaves_the_logits_as_they_are(seed, layers, cu
     transformer = random_transformer(seed, layers, 1)
     components, pool = Components(transformer), oracle(transformer)
     graph = random_graph(components, components.means(pool), cut)
-    program = write_program(transformer, graph.wiring(), TASK.vocabulary, TASK.output)
+    program = write_program(transformer, graph.edits, TASK.vocabulary, TASK.output)
     summed = program
     for name in [s.name for s in program.statements if isinstance(s, ElementWise)]:
         whole = next(s for s in summed.statements if s.name == name)

@@ -10,11 +10,13 @@ import torch
 import torch.nn.functional as F
 from transformers import GPT2LMHeadModel
 
+from drasp.attention import drop
 from drasp.errors import DraspError
+from drasp.forward import run
 from drasp.model_files import read_folder, write_folder
 from drasp.tasks import TASKS
 from drasp.training import files, session
-from drasp.training.forward import _drop, counted_logits, lay_out, lay_out_pairs
+from drasp.training.layout import lay_out, lay_out_pairs
 from drasp.training.loop import Run
 from drasp.training.recipe import OFFSETS, Metrics, Recipe, grid
 from drasp.transformer import Shape, assemble, initial_weights
@@ -47,7 +49,7 @@ def test_logits_and_gradients_equal_hugging_face(name, layers, paired, tmp_path)
     loss(logits, as_targets(targets)).backward()
 
     batches = lay_out_pairs(inputs, 8) if paired else [lay_out(inputs)]
-    ours = torch.cat([counted_logits(assemble(shape, weights), batch) for batch in batches])
+    ours = torch.cat([run(assemble(shape, weights), batch.sequences).logits for batch in batches])
     said = torch.cat([batch.targets for batch in batches])
     loss(ours, as_targets(said)).backward()
 
@@ -60,7 +62,7 @@ def test_logits_and_gradients_equal_hugging_face(name, layers, paired, tmp_path)
 
 def test_dropout_drops_its_share_and_keeps_the_mean():
     torch.manual_seed(0)
-    dropped = _drop(torch.ones(999, 1001), 0.1)
+    dropped = drop(torch.ones(999, 1001), 0.1)
     assert (dropped == 0).float().mean() == pytest.approx(0.1, abs=0.002)
     assert dropped.mean() == pytest.approx(1, abs=0.003)
     assert dropped.unique().tolist() == pytest.approx([0, 1 / 0.9])

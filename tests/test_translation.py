@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drasp.edits import Edit, Replaced
 from drasp.errors import DraspError
+from drasp.forward import Sequences, run
 from drasp.language import Interpreter, check, to_python
 from drasp.model_files import load_model
+from drasp.sites import OUT, NormSite, Receiver, Site
 from drasp.transformer import Shape, assemble, initial_weights
 from drasp.translation import MAX_LINES, theorem_lines, translate, translation_size
 from drasp.vocabulary import Vocabulary
@@ -45,6 +49,13 @@ options = st.fixed_dictionaries(
 )
 
 
+def constant_norms(layers: int, constants: Sequence[float | None]) -> dict[Site, Edit]:
+    """Edits of the norms, in the order of the forward pass; None for those that stay."""
+    norms = [NormSite(Receiver(layer, kind)) for layer in range(layers) for kind in ("attention", "mlp")]
+    pairs = zip([*norms, NormSite(OUT)], constants, strict=True)
+    return {site: Replaced(constant) for site, constant in pairs if constant is not None}
+
+
 @every_size
 def test_random_models_have_the_logits_of_hugging_face(size):
     @settings(max_examples=SIZES[size])
@@ -68,11 +79,11 @@ def test_linear_norms_have_the_logits_of_a_model_with_linear_norms(size):
     def check_one(options, constants):
         model = random_gpt2(layers=size[0], heads=size[1], **options)
         constants = constants[: 2 * size[0] + 1]
-        transformer = load_model(model).with_norm_constants(constants)
+        transformer, edits = load_model(model), constant_norms(size[0], constants)
         linearise(model, constants)
-        program = translate(transformer)
-        assert translation_size(transformer).norms == 0
-        assert program.lines == translation_size(transformer).total
+        program = translate(transformer, edits=edits)
+        assert translation_size(transformer, edits).norms == 0
+        assert program.lines == translation_size(transformer, edits).total
         ids, positions = inputs(5, 8, options["seed"])
         expected = logits_of(model, ids, positions)
         difference = Interpreter(program, torch.float64)(ids, positions) - expected
@@ -85,11 +96,12 @@ def test_linear_norms_have_the_logits_of_a_model_with_linear_norms(size):
 @given(seed=st.integers(0, 2**32), which=st.lists(st.booleans(), min_size=5, max_size=5))
 def test_exact_and_linear_norms_can_be_mixed(seed, which):
     transformer = load_model(random_gpt2(seed, layers=2, heads=2))
-    transformer = transformer.with_norm_constants([1.5 if linear else None for linear in which])
-    program = translate(transformer)
-    assert program.lines == translation_size(transformer).total
+    edits = constant_norms(2, [1.5 if linear else None for linear in which])
+    program = translate(transformer, edits=edits)
+    assert program.lines == translation_size(transformer, edits).total
     ids, positions = inputs(5, 8, seed)
-    torch.testing.assert_close(Interpreter(program, torch.float64)(ids, positions), transformer(ids, positions))
+    expected = run(transformer, Sequences(ids, positions), edits).logits
+    torch.testing.assert_close(Interpreter(program, torch.float64)(ids, positions), expected)
 
 
 def test_line_counts_of_the_papers_formula():

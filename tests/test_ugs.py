@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from command import fails
 from drasp.decompiler.checkpoint import Progress, store
-from drasp.decompiler.components import Components, Graph, Sender
+from drasp.decompiler.components import Components, Graph
 from drasp.decompiler.gates import EdgeGates, GatedModel, Learnt, sample_masks
 from drasp.decompiler.pipeline import decompile
 from drasp.decompiler.program_gates import ProgramGates, path_gates, product_gates
@@ -18,8 +18,9 @@ from drasp.decompiler.ugs import Run, Stages, UgsSettings, next_coefficient, pru
 from drasp.errors import DraspError
 from drasp.fitting.oracle import answering
 from drasp.rewriting.tidy import without_unused
+from drasp.sites import OUT, TOKEN, Edge
 from drasp.wiring import write_program
-from test_decompiler_passes import OUT, TASK, difference, only_token_to_output, oracle, random_graph, random_transformer
+from test_decompiler_passes import TASK, difference, only_token_to_output, oracle, random_graph, random_transformer
 
 SMALL = UgsSettings(
     runs=(1, 1, 1), continued=1, patience=(100, 100, 100), steps=220, inputs=5, masks=6, batches=20, coefficient=0.03
@@ -84,7 +85,7 @@ def test_a_pruned_graph_answers_as_its_gates_do(model, seed):
         gates.theta.copy_(torch.randn(len(gates.theta), generator=torch.Generator().manual_seed(seed)))
     masks = (gates.theta > 0).float()
     graph = gates.pruned()
-    program = write_program(components.transformer, graph.wiring(), TASK.vocabulary, TASK.output)
+    program = write_program(components.transformer, graph.edits, TASK.vocabulary, TASK.output)
 
     @torch.no_grad()
     def gated(batch):
@@ -117,7 +118,7 @@ def test_a_pruned_program_answers_as_its_gates_do(model, seed):
     edges = EdgeGates(components, pool)
     with torch.no_grad():
         edges.theta.copy_(torch.randn(len(edges.theta), generator=torch.Generator().manual_seed(seed)))
-    program = write_program(transformer, edges.pruned().wiring(), TASK.vocabulary, TASK.output)
+    program = write_program(transformer, edges.pruned().edits, TASK.vocabulary, TASK.output)
     program = without_unused(program)
     for gates_of in (path_gates, product_gates):
         gates = ProgramGates(program, gates_of(program), pool)
@@ -140,7 +141,7 @@ def token_search() -> tuple[Search, Graph]:
 
 def test_stage_1_finds_the_one_edge_of_a_model_of_the_token_alone(token_search):
     search, graph = token_search
-    assert graph.kept == {(Sender("token"), OUT)}
+    assert graph.kept == {Edge(TOKEN, OUT)}
     assert [p.match for p in search.progress.passes if p.name == "gates on edges"] == pytest.approx([1.0], abs=0.05)
 
 

@@ -1,17 +1,20 @@
-"""A GPT-2 as plain tensors, with a forward pass of our own.
+"""A GPT-2 as plain tensors.
 
-The weights are views of the tensors in the model file, so the same forward pass serves for reading a
-model, for training one, and as the reference that a translated program must equal.
+The weights are views of the tensors in the model file, so that training can reach them. The forward pass is in
+`forward.py`.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from drasp.sites import Anatomy
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
@@ -22,17 +25,17 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class LayerNorm:
-    """`gain * (x - mean x) / n + bias`, where n is the root of the variance, or a given constant."""
+    """`gain * (x - mean x) / root + bias`, where the root is that of the variance plus eps."""
 
     gain: Float[Tensor, " d_model"]
     bias: Float[Tensor, " d_model"]
     eps: float
-    constant: float | None = None
 
     def __call__(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        if self.constant is None:
-            return F.layer_norm(x, self.gain.shape, self.gain, self.bias, self.eps)
-        return self.gain * (x - x.mean(-1, keepdim=True)) / self.constant + self.bias
+        return F.layer_norm(x, self.gain.shape, self.gain, self.bias, self.eps)
+
+    def root(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch"]:
+        return (x.var(-1, correction=0) + self.eps).sqrt()
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,14 @@ class Linear:
 
 @dataclass(frozen=True)
 class Head:
-    """One attention head as maps from and to the residual stream; the score scale is in the query."""
+    """One attention head as maps from and to the residual stream; the score scale is in the query.
+
+    There is no key bias: it adds the same to every key, which softmax does not see.
+    """
 
     query: Float[Tensor, "d_head d_model"]
     query_bias: Float[Tensor, " d_head"]
     key: Float[Tensor, "d_head d_model"]
-    key_bias: Float[Tensor, " d_head"]
     value: Float[Tensor, "d_head d_model"]
     value_bias: Float[Tensor, " d_head"]
     output: Float[Tensor, "d_model d_head"]
@@ -68,26 +73,26 @@ class Attention:
     n_heads: int
     scale: float
 
-    def __call__(self, x: Float[Tensor, "batch pos d_model"], dropout: float) -> Tensor:
-        batch, length, d_model = x.shape
-        q, k, v = self.qkv(x).view(batch, length, 3, self.n_heads, -1).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout, scale=self.scale)
-        return self.output(mixed.transpose(1, 2).reshape(batch, length, d_model))
+    def side(self, index: int) -> Float[Tensor, "d_model heads d_head"]:
+        """The matrices of all heads' queries (0), keys (1) or values (2)."""
+        return self.qkv.weight.view(len(self.qkv.weight), 3, self.n_heads, -1)[:, index]
+
+    def side_bias(self, index: int) -> Float[Tensor, "heads d_head"]:
+        return self.qkv.bias.view(3, self.n_heads, -1)[index]
+
+    def output_of(self, head: int) -> Float[Tensor, "d_head d_model"]:
+        return self.output.weight.view(self.n_heads, -1, self.output.weight.shape[1])[head]
 
     def heads(self) -> Iterator[Head]:
-        d_model = self.output.weight.shape[1]
-        weight = self.qkv.weight.T.reshape(3, self.n_heads, -1, d_model)
-        bias = self.qkv.bias.reshape(3, self.n_heads, -1)
-        output = self.output.weight.reshape(self.n_heads, -1, d_model)
+        (q, q_bias), (k, _), (v, v_bias) = ((self.side(i), self.side_bias(i)) for i in range(3))
         for h in range(self.n_heads):
             yield Head(
-                query=weight[0, h] * self.scale,
-                query_bias=bias[0, h] * self.scale,
-                key=weight[1, h],
-                key_bias=bias[1, h],
-                value=weight[2, h],
-                value_bias=bias[2, h],
-                output=output[h].T,
+                query=q[:, h].T * self.scale,
+                query_bias=q_bias[h] * self.scale,
+                key=k[:, h].T,
+                value=v[:, h].T,
+                value_bias=v_bias[h],
+                output=self.output_of(h).T,
             )
 
 
@@ -133,38 +138,17 @@ class Transformer:
     def n_heads(self) -> int:
         return self.layers[0].attention.n_heads if self.layers else 0
 
-    @property
-    def norms(self) -> tuple[LayerNorm, ...]:
-        """In the order of the forward pass: two a layer, and the final one."""
-        return (*(n for layer in self.layers for n in (layer.attention_norm, layer.mlp_norm)), self.final_norm)
+    @cached_property
+    def anatomy(self) -> Anatomy:
+        return Anatomy(len(self.layers), self.n_heads)
 
     def __call__(
-        self,
-        ids: Int[Tensor, "batch pos"],
-        positions: Int[Tensor, "batch pos"],
-        dropout: float = 0.0,
+        self, ids: Int[Tensor, "batch pos"], positions: Int[Tensor, "batch pos"]
     ) -> Float[Tensor, "batch pos n_vocab"]:
-        """Logits. Inputs of different lengths are padded on the right: causal attention never looks there."""
+        """Logits, as the model gives them."""
+        from drasp.forward import Sequences, run
 
-        def drop(x: Tensor) -> Tensor:
-            return F.dropout(x, dropout) if dropout else x
-
-        x = drop(F.embedding(ids, self.token_embedding) + F.embedding(positions, self.position_embedding))
-        for layer in self.layers:
-            x = x + drop(layer.attention(layer.attention_norm(x), dropout))
-            x = x + drop(layer.mlp(layer.mlp_norm(x)))
-        return self.final_norm(x) @ self.unembedding.T
-
-    def with_norm_constants(self, constants: Sequence[float | None]) -> "Transformer":
-        """The same model with layer norm i divided by `constants[i]` instead of its own norm (None: kept)."""
-        if len(constants) != len(self.norms):
-            raise ValueError(f"{len(constants)} constants for {len(self.norms)} layer norms")
-        fixed = [replace(n, constant=c) for n, c in zip(self.norms, constants, strict=True)]
-        layers = tuple(
-            replace(layer, attention_norm=fixed[2 * i], mlp_norm=fixed[2 * i + 1])
-            for i, layer in enumerate(self.layers)
-        )
-        return replace(self, layers=layers, final_norm=fixed[-1])
+        return run(self, Sequences(ids, positions)).logits
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,15 @@
 """The exact translation of a transformer into D-RASP, and how long it is without making it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from drasp.edits import Edit
 from drasp.errors import DraspError
 from drasp.language.syntax import Program
+from drasp.sites import OUT, NormSite, Receiver, Site
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output, Vocabulary
-from drasp.wiring import everything, write_program
+from drasp.wiring import write_program
 
 MAX_LINES = 20_000
 
@@ -42,19 +44,21 @@ def theorem_lines(n_layers: int, n_heads: int, split_mlps: bool = False) -> int:
     return lines + variables + 2  # projects, bias, prediction
 
 
-def translation_size(transformer: Transformer) -> Size:
-    """How many lines `translate` would write, without writing them."""
+def translation_size(transformer: Transformer, edits: Mapping[Site, Edit] | None = None) -> Size:
+    """How many lines `translate` would write, without writing them; with edits that make norms constant."""
     theorem = theorem_lines(len(transformer.layers), transformer.n_heads)
-    exact = _lines_written(transformer, [norm.constant is None for norm in transformer.norms])
-    linear = _lines_written(transformer, [False] * len(transformer.norms))
+    norms = [NormSite(r) for r in (*(Receiver(i, "attention") for i in range(len(transformer.layers))), OUT)]
+    exact = _lines_written(transformer, [norm not in (edits or {}) for norm in norms])
+    linear = _lines_written(transformer, [False] * len(norms))
     return Size(theorem, linear - theorem, exact - linear)
 
 
 def _lines_written(transformer: Transformer, exact: Sequence[bool]) -> int:
+    """`exact` says it of the attention norm of each layer and of the final norm."""
     heads, variables, lines = transformer.n_heads, 2, 0
     for number in range(len(transformer.layers)):
         # From the second layer on the stream has a constant, which an exact norm makes a variable.
-        norm = exact[2 * number]
+        norm = exact[number]
         read = variables + (norm and number > 0)
         lines += norm + heads * (read**2 + read + read)  # selects, key-only selects, aggregates
         variables += heads * read
@@ -64,12 +68,17 @@ def _lines_written(transformer: Transformer, exact: Sequence[bool]) -> int:
     return lines + norm + variables + (norm and bool(transformer.layers)) + 2
 
 
-def translate(transformer: Transformer, vocabulary: Vocabulary | None = None, output: Output = "softmax") -> Program:
-    """The program that gives the transformer's logits. Layer norms with a constant are linear, others exact."""
+def translate(
+    transformer: Transformer,
+    vocabulary: Vocabulary | None = None,
+    output: Output = "softmax",
+    edits: Mapping[Site, Edit] | None = None,
+) -> Program:
+    """The program that gives the logits of a transformer, or of what edits make of it."""
     vocabulary = vocabulary or Vocabulary.unnamed(transformer.n_vocab)
     if len(vocabulary) != transformer.n_vocab:
         raise DraspError(f"the vocabulary has {len(vocabulary)} tokens, but the model has {transformer.n_vocab}")
-    size = translation_size(transformer)
+    size = translation_size(transformer, edits)
     if size.total > MAX_LINES:
         raise DraspError(f"the translation would have {size}; programs of at most {MAX_LINES:,} lines are built")
-    return write_program(transformer, everything, vocabulary, output)
+    return write_program(transformer, edits or {}, vocabulary, output)

@@ -9,19 +9,22 @@ Layer norm divides x by a number n. Where the transformer has a constant there, 
 matrices. Otherwise n becomes a variable, `norm(…)`, and everything the receiver reads is divided by it,
 the constant c included: that is what the variable `one` is for.
 
-A wiring says what each receiver sees of what was sent: `everything` for the exact translation; a graph whose
-edges have been cut sees less, and a constant instead. Some things fold away without any loss: a layer norm or an MLP
-of one one-hot variable is a table, two heads with uniform attention aggregate the same, and the terms of one
-variable are one term.
+What is written is the model with edits (`forward.run` runs the same): edges that are cut leave terms out, constants
+join c. Some things fold away without any loss: a layer norm or an MLP of one one-hot variable is a table, two heads
+with uniform attention aggregate the same, and the terms of one variable are one term. Every line says what of the model
+it stands for: its head, MLP or norm, or its edges to the output; and, where a variable is read by way of what folded
+away, the edges that it is read along.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from drasp.edits import Edit, Replaced, Scaled, Shifted
+from drasp.errors import DraspError
 from drasp.language.syntax import (
     ONE,
     Aggregate,
@@ -37,34 +40,29 @@ from drasp.language.syntax import (
     Statement,
     TensorName,
 )
+from drasp.sites import (
+    OUT,
+    POSITION,
+    SIDES,
+    TOKEN,
+    Component,
+    Edge,
+    NormSite,
+    Receiver,
+    Site,
+    joined,
+)
 from drasp.transformer import ACTIVATIONS, Head, Layer, LayerNorm, Mlp, Transformer
 from drasp.vocabulary import Output, Vocabulary
 
 
 @dataclass(frozen=True)
-class Receiver:
-    """Where the residual stream is read: q, k or v of a head, mlp, or out."""
-
-    layer: int
-    kind: str
-    head: int = 0
-
-    def __str__(self) -> str:
-        match self.kind:
-            case "out":
-                return "out"
-            case "mlp":
-                return f"mlp{self.layer}"
-            case _:
-                return f"{self.kind}{self.layer}.{self.head}"
-
-
-@dataclass(frozen=True)
 class Term:
-    """A variable and the matrix that takes it into a space: rows are the variable's dimensions."""
+    """A variable and the matrix that takes it into a space; `senders` are the components that wrote it there."""
 
     variable: str
     matrix: Float[Tensor, "dims d_model"]
+    senders: tuple[Component, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,73 +76,103 @@ class Stream:
         """The terms, with the constant as a multiple of the variable `one`."""
         return self.terms if self.constant is None else (*self.terms, Term("one", self.constant[None]))
 
-
-@dataclass(frozen=True)
-class Sent:
-    """What was written to the residual stream so far: token, position, then the heads and the MLP of each layer.
-
-    The biases of attention layers belong to no head and are kept apart.
-    """
-
-    components: tuple[Stream, ...]
-    biases: Stream = Stream()
-
-    def plus(self, *components: Stream) -> "Sent":
-        return Sent((*self.components, *components), self.biases)
+    def times(self, factor: float) -> "Stream":
+        terms = tuple(replace(term, matrix=factor * term.matrix) for term in self.terms)
+        return Stream(terms, None if self.constant is None else factor * self.constant)
 
 
-# What a receiver sees of it, and its norm.
-Wiring = Callable[[Receiver, Sent, LayerNorm], tuple[Stream, LayerNorm]]
-
-
-def everything(_receiver: Receiver, sent: Sent, norm: LayerNorm) -> tuple[Stream, LayerNorm]:
-    """The whole residual stream, as in the model itself."""
-    return total([*sent.components, sent.biases]), norm
-
-
-def total(parts: Sequence[Stream]) -> Stream:
+def total(parts: Iterable[Stream]) -> Stream:
     """The sum; a variable that several parts hold is one term."""
-    matrices: dict[str, Tensor] = {}
+    terms: dict[str, Term] = {}
     constant: Tensor | None = None
     for part in parts:
         for term in part.terms:
-            known = matrices.get(term.variable)
-            matrices[term.variable] = term.matrix if known is None else known + term.matrix
+            known = terms.get(term.variable)
+            if known is not None:
+                term = Term(term.variable, known.matrix + term.matrix, (*known.senders, *term.senders))
+            terms[term.variable] = term
         if part.constant is not None:
             constant = part.constant if constant is None else constant + part.constant
-    return Stream(tuple(Term(variable, matrix) for variable, matrix in matrices.items()), constant)
+    return Stream(tuple(terms.values()), constant)
 
 
-def write_program(transformer: Transformer, wiring: Wiring, vocabulary: Vocabulary, output: Output) -> Program:
-    """Layer by layer: what each receiver sees becomes lines, and what it sends the next receivers' terms."""
-    writer = _Writer(transformer.token_embedding.dtype)
-    token = Stream((Term("token", transformer.token_embedding.double()),))
-    pos = Stream((Term("pos", transformer.position_embedding.double()),))
-    sent = Sent((token, pos))
+class _Model:
+    """The transformer with its edits: what was sent so far, and what each receiver sees of it."""
+
+    def __init__(self, transformer: Transformer, edits: Mapping[Site, Edit]) -> None:
+        self.transformer, self.edits = transformer, edits
+        self.sent: dict[Component, Stream] = {}
+        self.biases = Stream()  # of attention layers, which belong to no head
+
+    def send(self, component: Component, stream: Stream) -> None:
+        self.sent[component] = self.edited(component, stream)
+
+    def seen(self, receiver: Receiver) -> Stream:
+        senders = self.transformer.anatomy.senders_to(receiver)
+        parts = [self.edited(Edge(sender, receiver), self.sent[sender]) for sender in senders]
+        return self.edited(receiver, total([*parts, self.biases]))
+
+    def edited(self, site: Site, stream: Stream) -> Stream:
+        match self.edits.get(site):
+            case None:
+                return stream
+            case Replaced(float(by)) if by == 0:
+                return Stream()
+            case Replaced(Tensor(ndim=1) as by):
+                return Stream((), by.double())
+            case Shifted(Tensor(ndim=1) as by):
+                return total([stream, Stream((), by.double())])
+            case Scaled(float(by), ablation) if not isinstance(ablation, Tensor) and ablation == 0:
+                return stream.times(by)
+            case _:
+                raise DraspError(f"{site}: what was done there has no program; expected a constant, or a scale")
+
+    def norm_constant(self, receiver: Receiver) -> float | None:
+        """What the receiver's norm is replaced by, where it is."""
+        sites = [NormSite(receiver)]
+        if receiver.kind in SIDES:
+            sites.append(NormSite(Receiver(receiver.layer, "attention")))
+        match next((self.edits[site] for site in sites if site in self.edits), None):
+            case None:
+                return None
+            case Replaced(float(by)):
+                return by
+            case _:
+                raise DraspError(f"{sites[0]}: what was done there has no program; expected a number instead")
+
+
+def write_program(
+    transformer: Transformer, edits: Mapping[Site, Edit], vocabulary: Vocabulary, output: Output
+) -> Program:
+    """The program of a model with edits, layer by layer: what each receiver sees becomes lines, and these are sent."""
+    writer, model = _Writer(transformer.token_embedding.dtype), _Model(transformer, edits)
+    model.send(TOKEN, Stream((Term("token", transformer.token_embedding.double(), (TOKEN,)),)))
+    model.send(POSITION, Stream((Term("pos", transformer.position_embedding.double(), (POSITION,)),)))
     for number, layer in enumerate(transformer.layers):
-        sent = sent.plus(*_write_heads(writer, number, layer, wiring, sent))
-        sent = Sent(sent.components, total([sent.biases, Stream((), layer.attention.output.bias.double())]))
-        seen, norm = wiring(Receiver(number, "mlp"), sent, layer.mlp_norm)
-        sent = sent.plus(_write_mlp(writer, number, layer.mlp, seen, norm))
-    seen, norm = wiring(Receiver(len(transformer.layers), "out"), sent, transformer.final_norm)
-    reading = writer.read(seen, norm, "final norm")
+        for head, stream in _write_heads(writer, number, layer, model):
+            model.send(head, stream)
+        model.biases = total([model.biases, Stream((), layer.attention.output.bias.double())])
+        mlp = Component("mlp", number)
+        model.send(mlp, _write_mlp(writer, mlp, layer.mlp, layer.mlp_norm, model))
+    reading = writer.read(model.seen(OUT), transformer.final_norm, model.norm_constant(OUT), OUT)
     unembedding = transformer.unembedding.double()
-    names = [writer.project(operand, matrix @ unembedding.T) for operand, matrix in reading.operands]
-    names.append(writer.project(ONE, (reading.constant @ unembedding.T)[None]))
-    writer.statements.append(Prediction(output, tuple(Reference(name) for name in names)))
-    return Program(vocabulary, transformer.n_positions, tuple(writer.statements), writer.tensors)
+    names = [writer.project(operand, matrix @ unembedding.T, senders) for operand, matrix, senders in reading.operands]
+    names.append(writer.project(ONE, (reading.constant @ unembedding.T)[None], ()))
+    writer.add(Prediction(output, tuple(Reference(name) for name in names)), (OUT,))
+    return Program(vocabulary, transformer.n_positions, tuple(writer.with_sites()), writer.tensors)
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """What a receiver sees behind its layer norm: Σ operand·matrix + constant."""
+    """What a receiver sees behind its layer norm: Σ operand·matrix + constant; `norm` is the norm's line."""
 
-    operands: tuple[tuple[Operand, Float[Tensor, "_ d_model"]], ...]
+    operands: tuple[tuple[Operand, Float[Tensor, "_ d_model"], tuple[Component, ...]], ...]
     constant: Float[Tensor, " d_model"]
+    norm: str | None = None
 
 
 class _Writer:
-    """Collects statements and tensors, and numbers the variables of each kind."""
+    """Collects statements, tensors and sites, and numbers the variables of each kind."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
@@ -152,6 +180,9 @@ class _Writer:
         self.tensors: dict[str, Tensor] = {}
         self.counts: dict[str, int] = {}
         self.uniform: dict[Operand, str] = {}
+        self.sites: dict[str, list[Site]] = {}
+        # Of a line, what it reads by which senders, and where; of an MLP that is a table, what it was made of.
+        self.reads: dict[str | Component, list[tuple[str, tuple[Component, ...], Receiver]]] = {}
 
     def fresh(self, prefix: str) -> str:
         self.counts[prefix] = self.counts.get(prefix, 0) + 1
@@ -161,36 +192,59 @@ class _Writer:
         # The products are computed in double precision and kept in the model's own.
         self.tensors[name] = tensor.detach().to(self.dtype).contiguous()
 
-    def select(self, query: Operand, key: Operand, tensor: Tensor, comment: str) -> str:
+    def add(self, statement: Statement, sites: Iterable[Site]) -> None:
+        self.statements.append(statement)
+        self.sites[statement.name] = list(sites)
+
+    def note(self, line: str | Component, variable: str, senders: tuple[Component, ...], receiver: Receiver) -> None:
+        self.reads.setdefault(line, []).append((variable, senders, receiver))
+
+    def with_sites(self) -> list[Statement]:
+        """The statements, each with what it stands for: known when all has been written, since heads share lines."""
+        own: dict[str, set[Site]] = {"token": {TOKEN}, "pos": {POSITION}, "one": set()}
+        own |= {name: {site for site in sites if isinstance(site, Component)} for name, sites in self.sites.items()}
+
+        def edges(line: str | Component) -> list[Site]:
+            found: list[Site] = []
+            for variable, senders, receiver in self.reads.get(line, ()):
+                if set(senders) != own[variable]:
+                    found += [Edge(sender, receiver) for sender in senders]
+                found += [site for sender in senders for site in edges(sender)]
+            return found
+
+        return [replace(s, sites=joined(self.sites[s.name], edges(s.name))) for s in self.statements]
+
+    def select(self, query: Operand, key: Operand, tensor: Tensor, head: Component) -> str:
         name = self.fresh("s")
         op = f"A{name[1:]}"
         self.store(op, tensor)
-        self.statements.append(Select(name, query, key, TensorName(op), comment=comment))
+        self.add(Select(name, query, key, TensorName(op)), (head,))
         return name
 
-    def aggregate(self, selectors: list[str], value: Operand, comment: str) -> str:
+    def aggregate(self, selectors: list[str], value: Operand, head: Component) -> str:
         if not selectors and value in self.uniform:
+            self.sites[self.uniform[value]].append(head)
             return self.uniform[value]
         name = self.fresh("a")
-        references = tuple(Reference(selector) for selector in selectors)
-        self.statements.append(Aggregate(name, references, value, comment))
+        self.add(Aggregate(name, tuple(Reference(selector) for selector in selectors), value), (head,))
         if not selectors:
             self.uniform[value] = name
         return name
 
-    def project(self, source: Operand, tensor: Tensor) -> str:
+    def project(self, source: Operand, tensor: Tensor, senders: tuple[Component, ...]) -> str:
         name = self.fresh("logits")
         op = f"R{name.removeprefix('logits')}"
         self.store(op, tensor)
-        self.statements.append(Project(name, source, TensorName(op)))
+        self.add(Project(name, source, TensorName(op)), [Edge(sender, OUT) for sender in senders] or [OUT])
+        self.note(name, source.variable, senders, OUT)
         return name
 
-    def read(self, stream: Stream, norm: LayerNorm, comment: str) -> _Reading:
+    def read(self, stream: Stream, norm: LayerNorm, constant: float | None, receiver: Receiver) -> _Reading:
         """Layer norm as something linear: centre, times the gain, over a norm (a line) or a constant."""
         gain, bias = norm.gain.double(), norm.bias.double()
-        linear = _linear_norm(stream, norm)
+        linear = _linear_norm(stream, norm, constant)
         if linear is not None:
-            operands = tuple((Operand(term.variable), term.matrix * gain) for term in linear.terms)
+            operands = tuple((Operand(term.variable), term.matrix * gain, term.senders) for term in linear.terms)
             return _Reading(operands, bias if linear.constant is None else bias + linear.constant * gain)
         name = self.fresh("n")
         op = f"N{name[1:]}"
@@ -198,28 +252,28 @@ class _Writer:
         for i, term in enumerate(terms):
             self.store(f"{op}.{i}", _centred(term.matrix))
         inputs = tuple(Operand(term.variable) for term in terms)
-        self.statements.append(Norm(name, inputs, TensorName(op), norm.eps, comment))
-        return _Reading(tuple((Operand(t.variable, name), _centred(t.matrix) * gain) for t in terms), bias)
+        self.add(Norm(name, inputs, TensorName(op), norm.eps), (NormSite(receiver),))
+        operands = tuple((Operand(t.variable, name), _centred(t.matrix) * gain, t.senders) for t in terms)
+        return _Reading(operands, bias, name)
 
 
 def _centred(matrix: Float[Tensor, "*dims d_model"]) -> Float[Tensor, "*dims d_model"]:
     return matrix - matrix.mean(-1, keepdim=True)
 
 
-def _linear_norm(stream: Stream, norm: LayerNorm) -> Stream | None:
+def _linear_norm(stream: Stream, norm: LayerNorm, divisor: float | None) -> Stream | None:
     """The normed stream where that is linear in its variables; None where it takes a norm of its own."""
-    centred = [Term(term.variable, _centred(term.matrix)) for term in stream.terms]
+    centred = [replace(term, matrix=_centred(term.matrix)) for term in stream.terms]
     constant = None if stream.constant is None else _centred(stream.constant)
-    if norm.constant is not None:
-        terms = tuple(Term(term.variable, term.matrix / norm.constant) for term in centred)
-        return Stream(terms, None if constant is None else constant / norm.constant)
+    if divisor is not None:
+        return Stream(tuple(centred), constant).times(1 / divisor)
     match centred:
         case []:
             return Stream((), None if constant is None else _over_own_norm(constant, norm.eps))
-        case [Term("token" | "pos" as variable, matrix)]:
+        case [Term("token" | "pos" as variable, matrix, senders)]:
             # One direction at a time: each row has its norm, and the constant goes into every row.
             rows = matrix if constant is None else matrix + constant
-            return Stream((Term(variable, _over_own_norm(rows, norm.eps)),))
+            return Stream((Term(variable, _over_own_norm(rows, norm.eps), senders),))
         case _:
             return None
 
@@ -228,22 +282,29 @@ def _over_own_norm(rows: Float[Tensor, "*dims d_model"], eps: float) -> Float[Te
     return rows / (rows.square().mean(-1, keepdim=True) + eps).sqrt()
 
 
-def _write_heads(writer: _Writer, number: int, layer: Layer, wiring: Wiring, sent: Sent) -> list[Stream]:
+def _write_heads(writer: _Writer, number: int, layer: Layer, model: _Model) -> list[tuple[Component, Stream]]:
     """Each head's queries, keys and values. Receivers that see the same share what they read."""
-    known: list[tuple[Stream, LayerNorm, _Reading]] = []
+    known: list[tuple[Stream, float | None, _Reading, list[Receiver]]] = []
 
-    def read(kind: str, head: int) -> _Reading:
-        seen, norm = wiring(Receiver(number, kind, head), sent, layer.attention_norm)
-        for stream, its_norm, reading in known:
-            if its_norm.constant == norm.constant and _same(stream, seen):
+    def read(receiver: Receiver) -> _Reading:
+        seen, constant = model.seen(receiver), model.norm_constant(receiver)
+        for stream, its_constant, reading, receivers in known:
+            if its_constant == constant and _same(stream, seen):
+                receivers.append(receiver)
                 return reading
-        known.append((seen, norm, writer.read(seen, norm, f"layer {number} attention norm")))
+        known.append((seen, constant, writer.read(seen, layer.attention_norm, constant, receiver), [receiver]))
         return known[-1][2]
 
-    return [
-        _write_head(writer, head, read("q", h), read("k", h), read("v", h), f"layer {number} head {h}")
-        for h, head in enumerate(layer.attention.heads())
+    heads = [
+        (head, _write_head(writer, head, weights, *(read(side) for side in head.receivers)))
+        for head, weights in zip(model.transformer.anatomy.heads(number), layer.attention.heads(), strict=True)
     ]
+    for _, _, reading, receivers in known:
+        if reading.norm is not None:
+            all_of_them = len(receivers) == len(SIDES) * len(heads)
+            receivers = [Receiver(number, "attention")] if all_of_them else receivers
+            writer.sites[reading.norm] = [NormSite(receiver) for receiver in receivers]
+    return heads
 
 
 def _same(a: Stream, b: Stream) -> bool:
@@ -256,35 +317,41 @@ def _same(a: Stream, b: Stream) -> bool:
 
 
 def _write_head(
-    writer: _Writer, head: Head, queries: _Reading, keys: _Reading, values: _Reading, comment: str
+    writer: _Writer, head: Component, weights: Head, queries: _Reading, keys: _Reading, values: _Reading
 ) -> Stream:
     """One select for each pair of variables, key-only ones for the query's constant, and the aggregates.
 
     The key's constant adds the same to every key, which softmax does not see.
     """
-    query, key, value, output = (m.double() for m in (head.query, head.key, head.value, head.output))
-    in_key_space = [(operand, matrix @ key.T) for operand, matrix in keys.operands]
-    names = [
-        writer.select(operand, key_operand, matrix @ query.T @ key_matrix.T, comment)
-        for operand, matrix in queries.operands
-        for key_operand, key_matrix in in_key_space
-    ]
-    fixed = queries.constant @ query.T + head.query_bias.double()
-    names += [writer.select(ONE, operand, (matrix @ fixed)[None], comment) for operand, matrix in in_key_space]
-    terms = tuple(
-        Term(writer.aggregate(names, operand, comment), matrix @ value.T @ output.T)
-        for operand, matrix in values.operands
-    )
+    query, key, value, output = (m.double() for m in (weights.query, weights.key, weights.value, weights.output))
+    query_side, key_side, value_side = head.receivers
+    in_key_space = [(operand, matrix @ key.T, senders) for operand, matrix, senders in keys.operands]
+    fixed = queries.constant @ query.T + weights.query_bias.double()
+    looking = [(operand, matrix @ query.T, senders) for operand, matrix, senders in queries.operands]
+    names: list[str] = []
+    for operand, rows, senders in (*looking, (ONE, fixed[None], ())):
+        for key_operand, key_matrix, key_senders in in_key_space:
+            name = writer.select(operand, key_operand, rows @ key_matrix.T, head)
+            writer.note(name, operand.variable, senders, query_side)
+            writer.note(name, key_operand.variable, key_senders, key_side)
+            names.append(name)
+    terms: list[Term] = []
+    for operand, matrix, senders in values.operands:
+        name = writer.aggregate(names, operand, head)
+        writer.note(name, operand.variable, senders, value_side)
+        terms.append(Term(name, matrix @ value.T @ output.T, (head,)))
     # Attention weights add up to one, so the value's constant passes through as it is.
-    return Stream(terms, (values.constant @ value.T + head.value_bias.double()) @ output.T)
+    return Stream(tuple(terms), (values.constant @ value.T + weights.value_bias.double()) @ output.T)
 
 
-def _write_mlp(writer: _Writer, number: int, mlp: Mlp, seen: Stream, norm: LayerNorm) -> Stream:
+def _write_mlp(writer: _Writer, component: Component, mlp: Mlp, norm: LayerNorm, model: _Model) -> Stream:
     """An MLP with its layer norm is one element-wise function of the variables and `one`."""
+    [receiver] = component.receivers
+    seen = model.seen(receiver)
     weight, bias = mlp.hidden.weight.double(), mlp.hidden.bias.double()
     gain, shift, out = norm.gain.double(), norm.bias.double(), mlp.output.weight.double()
     out_bias = mlp.output.bias.double()
-    linear = _linear_norm(seen, norm)
+    linear = _linear_norm(seen, norm, model.norm_constant(receiver))
     match linear.terms if linear else None:
         case () | (Term("token" | "pos"),) as terms if linear:
             # A function of one direction at a time is a table.
@@ -292,7 +359,8 @@ def _write_mlp(writer: _Writer, number: int, mlp: Mlp, seen: Stream, norm: Layer
             rows = [(term.matrix + constant) for term in terms] or [constant[None]]
             table = ACTIVATIONS[mlp.activation]((rows[0] * gain + shift) @ weight + bias) @ out
             if terms:
-                return Stream((Term(terms[0].variable, table),), out_bias)
+                writer.note(component, terms[0].variable, terms[0].senders, receiver)
+                return Stream((Term(terms[0].variable, table, (component,)),), out_bias)
             return Stream((), table[0] + out_bias)
         case _:
             pass
@@ -312,6 +380,7 @@ def _write_mlp(writer: _Writer, number: int, mlp: Mlp, seen: Stream, norm: Layer
     writer.store(f"{network}.out", out)
     writer.store(f"{network}.out_bias", out_bias)
     inputs = tuple(Operand(term.variable) for term in terms)
-    function = Network(network, mlp.activation, eps)
-    writer.statements.append(ElementWise(name, inputs, function, f"layer {number} mlp"))
-    return Stream((Term(name, torch.eye(out.shape[1], dtype=torch.float64)),))
+    writer.add(ElementWise(name, inputs, Network(network, mlp.activation, eps)), (component,))
+    for term in terms:
+        writer.note(name, term.variable, term.senders, receiver)
+    return Stream((Term(name, torch.eye(out.shape[1], dtype=torch.float64), (component,)),))

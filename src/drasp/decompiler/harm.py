@@ -14,12 +14,14 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from drasp.decompiler.components import Components, Edge, Graph, Sender
+from drasp.decompiler.components import Components, Graph
+from drasp.decompiler.components import Means as ComponentMeans
 from drasp.decompiler.gates import GatedModel, Learnt
 from drasp.decompiler.lines import Means
 from drasp.fitting.oracle import Batch, Oracle, answering
 from drasp.language.syntax import ONE, ElementWise, Network, Norm, Program, Project, Select, TensorName, tensor_names
 from drasp.rewriting.tidy import bias_of
+from drasp.sites import Edge
 from drasp.vocabulary import Output
 
 
@@ -41,14 +43,12 @@ def harm_by_line(program: Program, means: Means, oracle: Oracle) -> dict[Hashabl
     return total
 
 
-def harm_by_edge(
-    components: Components, graph: Graph, means: Mapping[Sender, Tensor], oracle: Oracle
-) -> dict[Edge, float]:
+def harm_by_edge(components: Components, graph: Graph, means: ComponentMeans, oracle: Oracle) -> dict[Edge, float]:
     edges = [edge for edge in graph.anatomy.edges if edge in graph.kept]
     model = GatedModel(components, edges)
     learnt = Learnt(
-        ablations=torch.stack([means[sender] for sender in model.senders]),
-        constants=torch.stack([graph.constants[receiver] for receiver in model.receivers]),
+        ablations=torch.stack([means[sender] for sender in graph.anatomy.senders]),
+        constants=torch.stack([graph.constants[receiver] for receiver in graph.anatomy.receivers]),
     )
     generator = _generator()
     total = torch.zeros(len(edges))

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from drasp.decompiler.checkpoint import Found, State
-from drasp.decompiler.components import Edge, Graph, Sender
+from drasp.decompiler.components import Graph
 from drasp.decompiler.elimination import Harm, Judge, Move, eliminate, squeeze
 from drasp.decompiler.harm import harm_by_line
 from drasp.decompiler.lines import Means, line_moves, linear_moves, operand_means, variable_moves, with_bias
@@ -21,9 +21,9 @@ from drasp.language.syntax import Program
 from drasp.naming.judge import TOLERANCE
 from drasp.naming.pipeline import name_program
 from drasp.rewriting.simplify import simplify
+from drasp.sites import OUT, TOKEN, Component, Edge, Receiver
 from drasp.tasks import Task
 from drasp.transformer import Transformer
-from drasp.wiring import Receiver
 
 METHODS = ("fast", "ugs")
 WORTH_OF_A_LINE = 0.01  # of agreement, in the last round
@@ -111,12 +111,11 @@ def sketch(search: Search, state: State) -> State:
     There is no program where this one does. It costs a few convex fits to see.
     """
     anatomy, whole = search.components.anatomy, state.graph
-    token, out = Sender("token"), Receiver(anatomy.n_layers, "out")
-    heads = [sender for sender in anatomy.senders if sender.kind == "head" and sender.layer == 0]
-    mean = {(token, Receiver(0, "v", head.head)) for head in heads} | {(head, out) for head in heads}
-    for kept in ({(token, out)}, mean, {(token, out), *mean}):
+    heads = anatomy.heads(0) if anatomy.n_layers else ()
+    mean = {Edge(TOKEN, head.receivers[2]) for head in heads} | {Edge(head, OUT) for head in heads}
+    for kept in ({Edge(TOKEN, OUT)}, mean, {Edge(TOKEN, OUT), *mean}):
         graph = whole.cut(whole.kept - kept, search.means)
-        graph = replace(graph, norms=search.components.mean_norms(graph, [out], search.probe))
+        graph = replace(graph, norms=search.components.mean_norms(graph, [OUT], search.probe))
         if (program := search.fitted_head(graph, "try a sketch", search.target)) is not None:
             return State(graph, program)
     return state
@@ -257,15 +256,14 @@ def _cutting(search: Search, name: Hashable, edges: Sequence[Edge]) -> Move[Grap
 def _component_moves(search: Search) -> list[Move[Graph]]:
     """Components that nobody need hear, heads that may attend to everything alike, MLPs that may be left out."""
     anatomy = search.components.anatomy
-    moves = [_cutting(search, str(s), [edge for edge in anatomy.edges if edge[0] == s]) for s in anatomy.senders]
+    moves = [_cutting(search, str(s), [edge for edge in anatomy.edges if edge.sender == s]) for s in anatomy.senders]
     for head in (sender for sender in anatomy.senders if sender.kind == "head"):
-        sides = [Receiver(head.layer, kind, head.head) for kind in "qk"]
-        pattern = [edge for edge in anatomy.edges if edge[1] in sides]
+        pattern = [edge for edge in anatomy.edges if edge.receiver in head.receivers[:2]]
         moves.append(_cutting(search, f"attention of {head}", pattern))
     return moves + [_bypassing(search, sender) for sender in anatomy.senders if sender.kind == "mlp"]
 
 
-def _bypassing(search: Search, mlp: Sender) -> Move[Graph]:
+def _bypassing(search: Search, mlp: Component) -> Move[Graph]:
     def apply(graph: Graph) -> Graph | None:
         return graph.bypass(mlp, search.means) if graph.is_used(mlp) else None
 
@@ -280,10 +278,10 @@ def _attention_moves(search: Search) -> list[Move[Graph]]:
     """A sender that a head neither asks by nor looks for."""
     anatomy = search.components.anatomy
     return [
-        _cutting(search, f"{sender} in {head}", [(sender, Receiver(head.layer, kind, head.head)) for kind in "qk"])
+        _cutting(search, f"{sender} in {head}", [Edge(sender, side) for side in head.receivers[:2]])
         for head in anatomy.senders
         if head.kind == "head"
-        for sender in anatomy.senders_to(Receiver(head.layer, "q", head.head))
+        for sender in anatomy.senders_to(head.receivers[0])
     ]
 
 

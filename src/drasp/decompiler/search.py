@@ -212,7 +212,7 @@ class Search:
         return (graph.lines() - _MOST_WRITTEN) // 3
 
     def written(self, graph: Graph) -> Program:
-        return write_program(self.transformer, graph.wiring(), self.task.vocabulary, self.task.output)
+        return write_program(self.transformer, graph.edits, self.task.vocabulary, self.task.output)
 
     def accept_graph(self, name: str) -> Callable[[Graph, float], None]:
         def accepted(graph: Graph, match: float) -> None:

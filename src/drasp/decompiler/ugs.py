@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from drasp.decompiler.checkpoint import State
-from drasp.decompiler.components import Graph, Sender
+from drasp.decompiler.components import Graph
 from drasp.decompiler.gates import EdgeGates
 from drasp.decompiler.program_gates import Gate, ProgramGates, path_gates, product_gates
 from drasp.decompiler.search import Search
@@ -29,7 +29,7 @@ from drasp.fitting.oracle import Batch, answering
 from drasp.language.syntax import Program
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import without_unused
-from drasp.wiring import Receiver
+from drasp.sites import OUT, POSITION, TOKEN, Edge
 
 _FACTOR = 5.0  # from the known coefficients into the unknown
 _SMALLEST, _LARGEST = 1e-5, 1e3  # coefficients
@@ -135,8 +135,7 @@ class Stages:
         self.batches = [batch for oracle in drawn for batch in oracle.batches]
         self.unigram_loss = search.loss_of_nothing
         whole = search.components.whole()
-        out = Receiver(whole.anatomy.n_layers, "out")
-        self.bigram = whole.cut(whole.kept - {(Sender("token"), out), (Sender("pos"), out)}, search.means)
+        self.bigram = whole.cut(whole.kept - {Edge(TOKEN, OUT), Edge(POSITION, OUT)}, search.means)
 
     def train(self, gates: Gates[object], coefficient: float, patience: int) -> bool:
         """Whether it came to something better than a model that knows nothing of its input."""

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from drasp.forward import Sequences
 from drasp.language import Interpreter, Program
 from drasp.measure import Model, Share, agreeing, predictions
 from drasp.tasks import Inputs, Task
@@ -28,6 +29,11 @@ class Batch:
     def real(self) -> Bool[Tensor, "batch pos"]:
         """Where there are tokens and not padding."""
         return torch.arange(self.inputs.ids.shape[1]) < self.inputs.sizes[:, None]
+
+    @property
+    def sequences(self) -> Sequences:
+        """For a model, whose logits are wanted where answers count."""
+        return Sequences(self.inputs.ids, self.inputs.positions, self.where)
 
     def rows(self, index: Int[Tensor, " rows"]) -> "Batch":
         return Batch(self.inputs.rows(index), self.where[index], self.valid[index], self.logits[index])

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from drasp.errors import DraspError
+from drasp.sites import Site
 from drasp.vocabulary import Output, Vocabulary
 
 DEFAULT_SCALE = 10_000.0
@@ -113,6 +114,7 @@ class Select:
     key: Operand
     op: TensorOp
     special_op: PrimitiveTensor | None = None
+    sites: tuple[Site, ...] = ()
     comment: str = ""
     place: Place = _place()
 
@@ -124,6 +126,7 @@ class Aggregate:
     name: str
     selectors: tuple[Reference, ...]
     value: Operand
+    sites: tuple[Site, ...] = ()
     comment: str = ""
     place: Place = _place()
 
@@ -133,6 +136,7 @@ class ElementWise:
     name: str
     inputs: tuple[Operand, ...]
     function: Function
+    sites: tuple[Site, ...] = ()
     comment: str = ""
     place: Place = _place()
 
@@ -145,6 +149,7 @@ class Norm:
     inputs: tuple[Operand, ...]
     op: TensorName
     eps: float
+    sites: tuple[Site, ...] = ()
     comment: str = ""
     place: Place = _place()
 
@@ -155,6 +160,7 @@ class Project:
     input: Operand
     op: TensorOp
     special_op: PrimitiveTensor | None = None
+    sites: tuple[Site, ...] = ()
     comment: str = ""
     place: Place = _place()
 
@@ -163,6 +169,7 @@ class Project:
 class Prediction:
     output: Output
     logits: tuple[Reference, ...]
+    sites: tuple[Site, ...] = ()
     comment: str = ""
     place: Place = _place()
 

@@ -12,9 +12,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from drasp.errors import DraspError
+from drasp.forward import run
 from drasp.measure import Share
 from drasp.tasks import Task
-from drasp.training.forward import Batch, counted_logits, lay_out, lay_out_pairs
+from drasp.training.layout import Batch, lay_out, lay_out_pairs
 from drasp.training.recipe import BATCH, OFFSETS, TEST_EVERY, TEST_INPUTS, WEIGHT_DECAY, Accuracies, Recipe
 from drasp.transformer import Transformer, assemble, initial_weights
 
@@ -107,7 +108,7 @@ class Run:
         pool = self.task.pool(BATCH * steps, self._rng, *self.task.bins[0])
         total = 0.0
         for i, batch in enumerate(lay_out_pairs(pool, BATCH)):
-            logits = counted_logits(self.model, batch, self.recipe.dropout)
+            logits = run(self.model, batch.sequences, dropout=self.recipe.dropout).logits
             if self.task.output == "softmax":
                 loss = F.cross_entropy(logits, batch.targets)
             else:
@@ -181,7 +182,7 @@ class _Test:
         hits = total = 0
         with torch.no_grad():
             for batch in self._batches:
-                hits += _rows_right(counted_logits(model, batch), batch)
+                hits += _rows_right(run(model, batch.sequences).logits, batch)
                 total += batch.n_rows
                 if until_wrong and hits < total:
                     break

@@ -1,0 +1,573 @@
+"""The forward pass: a transformer on a batch of inputs, with edits at any of its sites, and values recorded there.
+
+`run(model, inputs, edits, record)` is the only place where a transformer is computed: for training, for the model's
+answers, along the edges that pruning has left, with gates on them, and under interventions. A receiver whose edges
+are as they were reads the residual stream, which is then carried as one tensor and goes through fused matrices; one
+with edited edges reads the sum of what is sent to it. What reaches neither the output nor a recorded site is not
+computed. Where logits are wanted at some positions only, the last layer's queries, its MLP and the output are
+computed only there: values recorded there, or put there, have those positions only.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from drasp.attention import NOWHERE, attend, attention_weights, drop
+from drasp.edits import Edit, Replaced, Scaled, Shifted, edited
+from drasp.errors import DraspError
+from drasp.sites import (
+    NO_COMPONENT,
+    OUT,
+    POSITION,
+    SIDES,
+    TOKEN,
+    Anatomy,
+    Component,
+    Edge,
+    NormSite,
+    Path,
+    Pattern,
+    Product,
+    Receiver,
+    Sender,
+    Site,
+)
+from drasp.transformer import Layer, LayerNorm, Linear, Transformer
+
+# What is the same for all inputs, or at all positions, may come as one.
+Values = Float[Tensor, "#batch #pos d_model"]
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Inputs as a model reads them. Padding is on the right: causal attention never looks there.
+
+    `where` are the positions at which logits are wanted, and `counted`, of these in one row after the other, those that
+    matter. A lane may hold two inputs: `part` is 2 for its first, 1 for its second and 0 for padding, and keeps them
+    from seeing each other.
+    """
+
+    ids: Int[Tensor, "batch pos"]
+    positions: Int[Tensor, "batch pos"]
+    where: Int[Tensor, "batch wanted"] | None = None
+    part: Float[Tensor, "batch pos"] | None = None
+    counted: Int[Tensor, " counted"] | None = None
+
+    def bias(self, narrow: bool) -> Float[Tensor, "any 1 query pos"]:
+        """Added to attention scores, of all queries or those wanted: 0 where a key is seen, else very negative."""
+        columns = torch.arange(self.ids.shape[1], device=self.ids.device)
+        queries = self.where if narrow and self.where is not None else columns[None]
+        # In floats throughout: comparing would be clearer, and takes four times as long.
+        ahead = (columns.float() - queries[..., None].float()).clamp_(min=0)
+        if self.part is None:
+            return ahead.mul_(NOWHERE)[:, None]
+        apart = self.part.take_along_dim(queries, 1)[..., None] - self.part[:, None]
+        return apart.mul_(apart).add_(ahead).mul_(NOWHERE)[:, None]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The logits at all positions, or where they were wanted, and the values at recorded sites."""
+
+    logits: Float[Tensor, "*places n_vocab"]
+    values: Mapping[Site, Tensor]
+
+
+def run(
+    model: Transformer,
+    inputs: Sequences,
+    edits: Mapping[Site, Edit] | None = None,
+    record: Iterable[Site] = (),
+    dropout: float = 0.0,
+) -> Ran:
+    """What the model says, and what is at the recorded sites, if it is edited in this way."""
+    return Prepared(model, edits or {}, record)(inputs, dropout)
+
+
+class Prepared:
+    """A model with edits, ready to run on any number of batches: what has to be computed is found out once."""
+
+    def __init__(self, model: Transformer, edits: Mapping[Site, Edit], record: Iterable[Site] = ()) -> None:
+        self.model, self.edits = model, edits
+        self.plan = _Plan(model.anatomy, edits, frozenset(record))
+
+    def __call__(self, inputs: Sequences, dropout: float = 0.0) -> Ran:
+        assert not (dropout and self.edits), "dropout is for training, which edits nothing"
+        return _Pass(self.model, self.plan, inputs, dropout).run()
+
+
+# ---------------------------------------------------------------------------------------- plan
+
+
+@dataclass
+class _Plan:
+    """What has to be computed for the edits and recorded sites: found from the output back to the embeddings."""
+
+    anatomy: Anatomy
+    edits: Mapping[Site, Edit]
+    record: frozenset[Site]
+    edges: dict[Receiver, dict[Component, Edit]] = field(default_factory=dict)
+    paths: dict[Receiver, list[Path]] = field(default_factory=dict)
+    products: dict[Component, list[Product]] = field(default_factory=dict)
+    gated: set[Receiver] = field(default_factory=set)  # where rows of a batch differ in what they hear
+    read: set[Receiver] = field(default_factory=set)
+    needed: set[Component] = field(default_factory=set)
+    apart: set[Component] = field(default_factory=set)  # needed as values of their own, not only in the stream
+    inner: set[Component] = field(default_factory=set)  # whose parts are edited or asked for
+    patterns: set[Component] = field(default_factory=set)  # heads whose weights are asked for
+    roots: set[Receiver] = field(default_factory=set)  # receivers whose norm's divisor is edited or asked for
+    stream: bool = False  # whether some receiver reads it whole
+
+    def __post_init__(self) -> None:
+        for site in dict.fromkeys((*self.edits, *self.record)):
+            if not self.anatomy.has(site):
+                raise DraspError(f"the model has no site {site}: {self.anatomy}")
+            self._note(site)
+        self._read(OUT)
+        for component in reversed(self.anatomy.senders):
+            if component in self.needed and not isinstance(self.edits.get(component), Replaced):
+                self._compute(component)
+
+    def _note(self, site: Site) -> None:
+        match site:
+            case Component():
+                self.apart.add(site)
+                if site in self.record:
+                    self.needed.add(site)
+            case Edge(sender, receiver):
+                self._note_edge(site, sender, receiver)
+            case Product(head=head):
+                self.products.setdefault(head, []).append(site)
+                self.patterns.add(head)
+                self._note_part(site, head.receivers[0])
+            case Pattern(head):
+                self.patterns.add(head)
+                self._note_part(site, head.receivers[0])
+            case NormSite(Receiver(layer, "attention")):
+                for receiver in (r for head in self.anatomy.heads(layer) for r in head.receivers):
+                    self.roots.add(receiver)
+                    self._note_part(site, receiver)
+            case NormSite(receiver):
+                self.roots.add(receiver)
+                self._note_part(site, receiver)
+            case Receiver():
+                self._note_part(site, site)
+
+    def _note_edge(self, edge: Edge, sender: Sender, receiver: Receiver) -> None:
+        self._note_part(edge, receiver)
+        if isinstance(sender, Path):
+            self.paths.setdefault(receiver, []).append(sender)
+            return
+        if edge in self.record:
+            self._take(sender)
+        edit = self.edits.get(edge)
+        if edit is not None:
+            self.edges.setdefault(receiver, {})[sender] = edit
+        if isinstance(edit, Scaled) and isinstance(edit.by, Tensor):
+            self.gated.add(receiver)
+
+    def _note_part(self, site: Site, receiver: Receiver) -> None:
+        """Parts of a component are computed where the component is; what is recorded, in any case."""
+        if receiver.component is not None:
+            self.inner.add(receiver.component)
+            if site in self.record:
+                self.needed.add(receiver.component)
+
+    def _compute(self, component: Component) -> None:
+        looks = not isinstance(self.edits.get(Pattern(component)), Replaced)
+        for receiver in component.receivers:
+            if looks or receiver.kind == "value":
+                self._read(receiver)
+        for product in self.products.get(component, ()):
+            query, key, _ = component.receivers
+            self.roots |= {query, key}
+            for sender in self.parts_of_query(product):
+                self._take(sender)
+            self._take(product.key)
+
+    def parts_of_query(self, product: Product) -> Sequence[Sender]:
+        """The senders that a product's query is made of, or is what is left without."""
+        every = product.query == NO_COMPONENT
+        return self.anatomy.senders_to(product.head.receivers[0]) if every else (product.query,)
+
+    def _read(self, receiver: Receiver) -> None:
+        if receiver in self.read or isinstance(self.edits.get(receiver), Replaced):
+            return
+        self.read.add(receiver)
+        for path in self.paths.get(receiver, ()):
+            self._take(path)
+        if receiver in self.edges:
+            for sender in self.heard(receiver):
+                self._take(sender)
+        else:
+            self.stream = True
+            self.needed.update(self.anatomy.senders_to(receiver))
+
+    def heard(self, receiver: Receiver) -> list[Component]:
+        """The senders to a receiver that are not cut."""
+        edits = self.edges.get(receiver, {})
+        return [s for s in self.anatomy.senders_to(receiver) if not isinstance(edits.get(s), Replaced)]
+
+    def _take(self, sender: Sender) -> None:
+        """A sender is needed by itself."""
+        match sender:
+            case Path(origin, heads):
+                self._take(origin)
+                self.needed.update(heads)
+                self.inner.update(heads)
+                self.patterns.update(heads)
+                self.roots.update(head.receivers[2] for head in heads)
+            case component:
+                self.needed.add(component)
+                self.apart.add(component)
+
+    def is_plain(self, layer: int) -> bool:
+        """Whether a layer's heads all read the stream, and nobody asks for any of them, or a part, by itself."""
+        return all(h in self.needed and h not in self.apart and h not in self.inner for h in self.anatomy.heads(layer))
+
+    def norm_edit(self, receiver: Receiver) -> Edit | None:
+        own = self.edits.get(NormSite(receiver))
+        if own is None and receiver.kind in SIDES:
+            return self.edits.get(NormSite(Receiver(receiver.layer, "attention")))
+        return own
+
+
+# ------------------------------------------------------------------------------------ one batch
+
+
+class _Pass:
+    """One evaluation on one batch. `narrow` is what is at the wanted positions only."""
+
+    def __init__(self, model: Transformer, plan: _Plan, inputs: Sequences, dropout: float) -> None:
+        self.model, self.plan, self.inputs, self.dropout = model, plan, inputs, dropout
+        self.values: dict[Site, Tensor] = {}
+        self.sent: dict[Component, Values] = {}
+        self.narrow: dict[Component, Values] = {}
+        self.stream: Values | None = None
+        self.wide_stream: Values | None = None  # as it was before it became narrow
+        self.is_narrow = False
+        self.biases = torch.zeros_like(model.final_norm.bias)[None, None]
+        self.roots: dict[Receiver, Tensor] = {}
+        self.patterns: dict[Component, Tensor] = {}
+        self.attention_bias: dict[bool, Tensor] = {}
+
+    def run(self) -> Ran:
+        model, inputs = self.model, self.inputs
+        self.send(TOKEN, lambda: _rows(model.token_embedding, inputs.ids))
+        self.send(POSITION, lambda: _rows(model.position_embedding, inputs.positions))
+        if self.stream is not None:
+            self.stream = drop(self.stream, self.dropout)
+        for number, layer in enumerate(model.layers):
+            narrow = number + 1 == len(model.layers) and inputs.where is not None
+            if self.plan.is_plain(number):
+                self.plain_attention(layer, narrow)
+            else:
+                self.attention(number, layer, narrow)
+            self.send(Component("mlp", number), lambda: drop(self.mlp(number, layer), self.dropout))  # noqa: B023
+        if inputs.where is not None:
+            self.become_narrow()
+        x = self.behind_norm(OUT, model.final_norm)
+        if inputs.counted is not None:
+            x = self.everywhere(x, self.is_narrow).flatten(0, 1).index_select(0, inputs.counted)
+        logits = x @ model.unembedding.T
+        return Ran(logits if inputs.counted is not None else self.everywhere(logits, self.is_narrow), self.values)
+
+    def send(self, component: Component, compute: Callable[[], Values]) -> None:
+        """Puts what a component sends, where it is needed, to where receivers find it."""
+        plan = self.plan
+        if component not in plan.needed:
+            return
+        edit = plan.edits.get(component)
+        value = self.constant(edit.by) if isinstance(edit, Replaced) else edited(compute(), edit)
+        self.note(component, value)
+        if component in plan.apart:
+            self.sent[component] = value
+            if self.is_narrow:
+                self.narrow[component] = value
+        if plan.stream:
+            self.stream = value if self.stream is None else self.stream + value
+
+    def note(self, site: Site, value: Tensor) -> None:
+        if site in self.plan.record:
+            self.values[site] = value
+
+    def constant(self, by: float | Tensor) -> Values:
+        """What stands for a vector of the stream: a number, a vector, or vectors by row and position."""
+        value = torch.as_tensor(by, dtype=self.biases.dtype, device=self.biases.device)
+        return value.expand(1, 1, self.model.d_model) if value.ndim < 2 else value
+
+    # ---------------------------------------------------------------------------------- reading
+
+    def become_narrow(self) -> None:
+        if not self.is_narrow:
+            self.is_narrow, self.wide_stream = True, self.stream
+            self.stream = None if self.stream is None else self.at_wanted(self.stream)
+
+    def at_wanted(self, x: Shaped[Tensor, "#batch #pos *dims"]) -> Shaped[Tensor, "#batch #wanted *dims"]:
+        where = self.inputs.where
+        assert where is not None
+        if x.shape[1] == 1:
+            return x
+        batch, width = self.inputs.ids.shape
+        flat = x.expand(batch, *x.shape[1:]).reshape(batch * width, -1)
+        return _rows(flat, torch.arange(batch, device=where.device)[:, None] * width + where)
+
+    def reads_narrow(self, receiver: Receiver) -> bool:
+        """Keys and values are read at all positions."""
+        return self.is_narrow and receiver.kind not in ("key", "value")
+
+    def heard(self, sender: Sender, narrow: bool) -> Values:
+        """What a sender sends."""
+        if isinstance(sender, Path):
+            value, is_narrow = self.along(sender)
+            return self.at_wanted(value) if narrow and not is_narrow else value
+        if not narrow:
+            return self.sent[sender]
+        if sender not in self.narrow:
+            self.narrow[sender] = self.at_wanted(self.sent[sender])
+        return self.narrow[sender]
+
+    def along(self, path: Path) -> tuple[Values, bool]:
+        """That part of the last head's output that comes along a path, and whether it is narrow."""
+        value = self.heard(path.origin, False)
+        before = path.origin
+        for head in path.heads:
+            receiver, attention = head.receivers[2], self.model.layers[head.layer].attention
+            match self.plan.edges.get(receiver, {}).get(before):
+                case Replaced():
+                    value = torch.zeros_like(value)
+                case Scaled() as edit:
+                    value = edited(value, Scaled(edit.by))
+                case _:
+                    pass
+            mixed = self.patterns[head] @ self.part(value, receiver, 2)
+            value = mixed @ attention.output_of(head.head)
+            before = head
+        return value, self.inputs.where is not None and path.heads[-1].layer + 1 == len(self.model.layers)
+
+    def part(self, value: Values, receiver: Receiver, side: int) -> Float[Tensor, "batch pos d_head"]:
+        """What one part of the stream makes of a head's query, key or value: given the norm, this is linear."""
+        layer = self.model.layers[receiver.layer]
+        normed = layer.attention_norm.gain * _centred(value) / self.roots[receiver]
+        return self.everywhere(normed @ layer.attention.side(side)[:, receiver.head], self.reads_narrow(receiver))
+
+    def behind_norm(self, receiver: Receiver, norm: LayerNorm) -> Values:
+        return self.normed(receiver, norm, self.read(receiver))
+
+    def read(self, receiver: Receiver) -> Values:
+        """What a receiver reads of the residual stream."""
+        plan = self.plan
+        edit = plan.edits.get(receiver)
+        if isinstance(edit, Replaced):
+            x = self.constant(edit.by)
+        elif receiver in plan.gated:
+            x = self.read_gated([receiver])[:, 0]
+        else:
+            x = edited(self.summed(receiver), edit)
+        self.note(receiver, x)
+        return x
+
+    def summed(self, receiver: Receiver) -> Values:
+        plan, narrow = self.plan, self.reads_narrow(receiver)
+        if receiver in plan.edges:
+            x = self.biases
+            for sender in plan.anatomy.senders_to(receiver):
+                match plan.edges[receiver].get(sender):
+                    case Replaced(by):
+                        x = x if isinstance(by, float) and by == 0 else x + self.constant(by)
+                    case edit:
+                        x = x + edited(self.heard(sender, narrow), edit)
+        else:
+            x = self.stream if narrow or not self.is_narrow else self.wide_stream
+            assert x is not None, "a receiver whose edges are as they were reads the stream"
+        for path in plan.paths.get(receiver, ()):
+            edge, value = Edge(path, receiver), self.heard(path, narrow)
+            new = edited(value, plan.edits.get(edge))
+            self.note(edge, new)
+            x = x + (new - value)
+        self.note_edges(receiver)
+        return x
+
+    def note_edges(self, receiver: Receiver) -> None:
+        for edge in self.plan.record:
+            if isinstance(edge, Edge) and edge.receiver == receiver and isinstance(edge.sender, Component):
+                value = self.heard(edge.sender, self.reads_narrow(receiver))
+                self.note(edge, edited(value, self.plan.edits.get(edge)))
+
+    def read_gated(self, receivers: Sequence[Receiver]) -> Float[Tensor, "batch receivers pos d_model"]:
+        """For receivers that hear the same senders, each row as much of each as its masks say."""
+        plan, narrow = self.plan, self.reads_narrow(receivers[0])
+        senders = list(dict.fromkeys(s for r in receivers for s in plan.heard(r)))
+        sent = torch.stack([self.everywhere(self.heard(s, narrow), narrow) for s in senders], 1)
+        batch, count, length, width = sent.shape
+        masks = torch.stack([self.masks(r, senders, batch) for r in receivers], 1)
+        x = (masks @ sent.reshape(batch, count, -1)).view(batch, len(receivers), length, width)
+        left = [self.left_behind(receiver).expand(batch, 1, width) for receiver in receivers]
+        return x + torch.stack(left, 1)
+
+    def everywhere(self, x: Float[Tensor, "#batch #pos dims"], narrow: bool) -> Float[Tensor, "batch pos dims"]:
+        places = self.inputs.where if narrow and self.inputs.where is not None else self.inputs.ids
+        return x.expand(*places.shape, -1)
+
+    def masks(self, receiver: Receiver, senders: Sequence[Component], batch: int) -> Float[Tensor, "batch senders"]:
+        edits = self.plan.edges.get(receiver, {})
+        columns: list[Tensor] = []
+        for sender in senders:
+            match edits.get(sender):
+                case Scaled(by):
+                    share = by
+                case Replaced():
+                    share = 0.0
+                case _:
+                    share = 1.0
+            columns.append(share if isinstance(share, Tensor) else self.biases.new_full((batch,), share))
+        return torch.stack(columns, 1)
+
+    def left_behind(self, receiver: Receiver) -> Values:
+        """What a receiver with gates reads beside its senders: biases, and what edits put there."""
+        x = self.biases
+        for edit in self.plan.edges.get(receiver, {}).values():
+            match edit:
+                case Replaced(by) | Shifted(by) if isinstance(by, Tensor) or by:
+                    x = x + self.constant(by)
+                case Scaled(by, ablation) if isinstance(ablation, Tensor) or ablation:
+                    x = x + (1 - (by[:, None, None] if isinstance(by, Tensor) else by)) * self.constant(ablation)
+                case _:
+                    pass
+        return edited(x, self.plan.edits.get(receiver))
+
+    def normed(self, receiver: Receiver, norm: LayerNorm, x: Values) -> Values:
+        if receiver not in self.plan.roots:
+            return norm(x)
+        edit = self.plan.norm_edit(receiver)
+        root = torch.as_tensor(edit.by, dtype=x.dtype) if isinstance(edit, Replaced) else edited(norm.root(x), edit)
+        self.note(NormSite(receiver), root)
+        self.roots[receiver] = root[..., None]
+        return norm.gain * _centred(x) / self.roots[receiver] + norm.bias
+
+    # -------------------------------------------------------------------------------- components
+
+    def mlp(self, number: int, layer: Layer) -> Values:
+        return layer.mlp(self.behind_norm(Receiver(number, "mlp"), layer.mlp_norm))
+
+    def bias(self, narrow: bool) -> Float[Tensor, "any 1 query pos"]:
+        if narrow not in self.attention_bias:
+            self.attention_bias[narrow] = self.inputs.bias(narrow).to(self.biases.dtype)
+        return self.attention_bias[narrow]
+
+    def plain_attention(self, layer: Layer, narrow: bool) -> None:
+        """All heads at once, from the stream to the stream."""
+        assert self.stream is not None
+        attention, x = layer.attention, layer.attention_norm(self.stream)
+        d = x.shape[-1]
+        if narrow:
+            weight, bias = attention.qkv.weight, attention.qkv.bias
+            q = Linear(weight[:, :d], bias[:d])(self.at_wanted(x))
+            k, v = Linear(weight[:, d:], bias[d:])(x).split(d, dim=-1)
+            self.become_narrow()
+        else:
+            q, k, v = attention.qkv(x).split(d, dim=-1)
+        seen = self.bias(narrow)
+        if attention.n_heads == 1:
+            # The same without an axis for heads, and without the time it takes to set one up.
+            mixed = attend(q, k, v, seen[:, 0], attention.scale, self.dropout)
+        else:
+            q, k, v = (part.unflatten(-1, (attention.n_heads, -1)).transpose(1, 2) for part in (q, k, v))
+            mixed = attend(q, k, v, seen, attention.scale, self.dropout).transpose(1, 2).flatten(2)
+        self.biases = self.biases + attention.output.bias
+        self.stream = self.stream + drop(attention.output(mixed), self.dropout)
+
+    def attention(self, number: int, layer: Layer, narrow: bool) -> None:
+        """Head by head, each with what it reads and where it looks."""
+        plan, attention = self.plan, layer.attention
+        if narrow:
+            self.become_narrow()
+        needed = [head for head in plan.anatomy.heads(number) if head in plan.needed]
+        heads = [head for head in needed if not isinstance(plan.edits.get(head), Replaced)]
+        mixed = self.mixed(heads, layer) if heads else {}
+        for head in needed:
+            self.send(head, lambda: mixed[head] @ attention.output_of(head.head))  # noqa: B023
+        self.biases = self.biases + attention.output.bias
+        if self.stream is not None:
+            self.stream = self.stream + attention.output.bias
+
+    def mixed(
+        self, heads: Sequence[Component], layer: Layer
+    ) -> Mapping[Component, Float[Tensor, "batch query d_head"]]:
+        plan, v = self.plan, self.side(2, heads, layer)
+        if not any(head in plan.patterns for head in heads):
+            q, k = self.side(0, heads, layer), self.side(1, heads, layer)
+            mixed = attend(q, k, v, self.bias(self.is_narrow), layer.attention.scale, 0.0)
+            return dict(zip(heads, mixed.unbind(1), strict=True))
+        for head in heads:
+            self.patterns[head] = self.pattern(head, layer)
+            self.note(Pattern(head), self.patterns[head])
+        return {head: self.patterns[head] @ v[:, i] for i, head in enumerate(heads)}
+
+    def pattern(self, head: Component, layer: Layer) -> Float[Tensor, "#batch query key"]:
+        edit = self.plan.edits.get(Pattern(head))
+        if isinstance(edit, Replaced):
+            return torch.as_tensor(edit.by, dtype=self.biases.dtype)
+        q, k = (self.side(index, [head], layer)[:, 0] for index in (0, 1))
+        scores = (q * layer.attention.scale) @ k.mT
+        for product in self.plan.products.get(head, ()):
+            scores = scores + self.change_of(product, layer.attention.scale, q)
+        return edited(attention_weights(scores, self.bias(self.is_narrow)[:, 0]), edit)
+
+    def side(self, index: int, heads: Sequence[Component], layer: Layer) -> Float[Tensor, "batch heads pos d_head"]:
+        """The queries (0), keys (1) or values (2) of some heads of a layer."""
+        plan, attention = self.plan, layer.attention
+        receivers = [head.receivers[index] for head in heads]
+        chosen = [head.head for head in heads]
+        weight, bias = attention.side(index), attention.side_bias(index)[chosen]
+        narrow = self.reads_narrow(receivers[0])
+        if any(receiver in plan.gated for receiver in receivers):
+            x = self.gated_norms(receivers, layer.attention_norm)
+            return x @ weight.transpose(0, 1)[chosen] + bias[:, None]
+        if any(r in plan.edges or r in plan.paths or r in plan.edits or r in plan.roots for r in receivers) or any(
+            r in plan.record for r in receivers
+        ):
+            parts = [
+                self.behind_norm(r, layer.attention_norm) @ weight[:, r.head] + attention.side_bias(index)[r.head]
+                for r in receivers
+            ]
+            return torch.stack([self.everywhere(part, narrow) for part in parts], 1)
+        x = self.behind_norm(receivers[0], layer.attention_norm)
+        for receiver in receivers:
+            self.note_edges(receiver)
+        y = x @ weight[:, chosen].flatten(1) + bias.flatten()
+        return self.everywhere(y, narrow).unflatten(-1, (len(heads), -1)).transpose(1, 2)
+
+    def gated_norms(self, receivers: Sequence[Receiver], norm: LayerNorm) -> Float[Tensor, "batch heads pos d_model"]:
+        x = self.read_gated(receivers)
+        edits = [self.plan.norm_edit(receiver) for receiver in receivers]
+        if not any(receiver in self.plan.roots for receiver in receivers):
+            return norm(x)
+        if all(isinstance(edit, Replaced) and isinstance(edit.by, Tensor) and not edit.by.ndim for edit in edits):
+            roots = torch.stack([edit.by for edit in edits if isinstance(edit, Replaced)])  # type: ignore[list-item]
+            return _centred(x) / roots[:, None, None] * norm.gain + norm.bias
+        return torch.stack([self.normed(r, norm, x[:, i]) for i, r in enumerate(receivers)], 1)
+
+    def change_of(self, product: Product, scale: float, q: Tensor) -> Float[Tensor, "#batch query key"]:
+        """What an edit of a product adds to a head's scores."""
+        query, key, _ = product.head.receivers
+        parts = [
+            self.part(self.heard(sender, self.is_narrow), query, 0) for sender in self.plan.parts_of_query(product)
+        ]
+        rows = q - torch.stack(parts).sum(0) if product.query == NO_COMPONENT else parts[0]
+        scores = (rows * scale) @ self.part(self.heard(product.key, False), key, 1).mT
+        new = edited(scores, self.plan.edits.get(product))
+        self.note(product, new)
+        return new - scores
+
+
+def _centred(x: Float[Tensor, "*any d_model"]) -> Float[Tensor, "*any d_model"]:
+    return x - x.mean(-1, keepdim=True)
+
+
+def _rows(table: Float[Tensor, "n d"], which: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch d"]:
+    """What `F.embedding` gives; the gradient is summed in the same order, in half the time."""
+    return table.index_select(0, which.flatten()).view(*which.shape, -1)
