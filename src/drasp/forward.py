@@ -112,7 +112,9 @@ class _Plan:
     edges: dict[Receiver, dict[Component, Edit]] = field(default_factory=dict)
     paths: dict[Receiver, list[Path]] = field(default_factory=dict)
     products: dict[Component, list[Product]] = field(default_factory=dict)
+    recorded: dict[Receiver, list[Component]] = field(default_factory=dict)  # senders whose edges are
     gated: set[Receiver] = field(default_factory=set)  # where rows of a batch differ in what they hear
+    special: set[Receiver] = field(default_factory=set)  # that are more than a sum and a shift
     read: set[Receiver] = field(default_factory=set)
     needed: set[Component] = field(default_factory=set)
     apart: set[Component] = field(default_factory=set)  # needed as values of their own, not only in the stream
@@ -155,13 +157,18 @@ class _Plan:
                 self._note_part(site, receiver)
             case Receiver():
                 self._note_part(site, site)
+                if site in self.record or not isinstance(self.edits[site], Shifted):
+                    self.special.add(site)
 
     def _note_edge(self, edge: Edge, sender: Sender, receiver: Receiver) -> None:
         self._note_part(edge, receiver)
+        if edge in self.record or isinstance(sender, Path):
+            self.special.add(receiver)
         if isinstance(sender, Path):
             self.paths.setdefault(receiver, []).append(sender)
             return
         if edge in self.record:
+            self.recorded.setdefault(receiver, []).append(sender)
             self._take(sender)
         edit = self.edits.get(edge)
         if edit is not None:
@@ -182,16 +189,10 @@ class _Plan:
             if looks or receiver.kind == "value":
                 self._read(receiver)
         for product in self.products.get(component, ()):
-            query, key, _ = component.receivers
-            self.roots |= {query, key}
-            for sender in self.parts_of_query(product):
-                self._take(sender)
-            self._take(product.key)
-
-    def parts_of_query(self, product: Product) -> Sequence[Sender]:
-        """The senders that a product's query is made of, or is what is left without."""
-        every = product.query == NO_COMPONENT
-        return self.anatomy.senders_to(product.head.receivers[0]) if every else (product.query,)
+            for sender, side in zip((product.query, product.key), component.receivers, strict=False):
+                self.roots.add(side)
+                for part in self.anatomy.senders_to(side) if sender == NO_COMPONENT else (sender,):
+                    self._take(part)
 
     def _read(self, receiver: Receiver) -> None:
         if receiver in self.read or isinstance(self.edits.get(receiver), Replaced):
@@ -359,54 +360,57 @@ class _Pass:
 
     def read(self, receiver: Receiver) -> Values:
         """What a receiver reads of the residual stream."""
-        plan = self.plan
-        edit = plan.edits.get(receiver)
-        if isinstance(edit, Replaced):
-            x = self.constant(edit.by)
-        elif receiver in plan.gated:
-            x = self.read_gated([receiver])[:, 0]
-        else:
-            x = edited(self.summed(receiver), edit)
-        self.note(receiver, x)
-        return x
+        if receiver in self.plan.gated:
+            return self.read_gated([receiver])[:, 0]
+        return self.finished(receiver, self.summed(receiver))
 
     def summed(self, receiver: Receiver) -> Values:
+        """What all senders send to a receiver, and the biases."""
         plan, narrow = self.plan, self.reads_narrow(receiver)
-        if receiver in plan.edges:
-            x = self.biases
-            for sender in plan.anatomy.senders_to(receiver):
-                match plan.edges[receiver].get(sender):
-                    case Replaced(by):
-                        x = x if isinstance(by, float) and by == 0 else x + self.constant(by)
-                    case edit:
-                        x = x + edited(self.heard(sender, narrow), edit)
-        else:
+        if isinstance(plan.edits.get(receiver), Replaced):
+            return self.biases
+        if receiver not in plan.edges:
             x = self.stream if narrow or not self.is_narrow else self.wide_stream
             assert x is not None, "a receiver whose edges are as they were reads the stream"
-        for path in plan.paths.get(receiver, ()):
+            return x
+        x = self.biases
+        for sender in plan.anatomy.senders_to(receiver):
+            match plan.edges[receiver].get(sender):
+                case Replaced(by):
+                    x = x if isinstance(by, float) and by == 0 else x + self.constant(by)
+                case edit:
+                    x = x + edited(self.heard(sender, narrow), edit)
+        return x
+
+    def finished(self, receiver: Receiver, x: Values) -> Values:
+        """What a receiver reads once its paths are edited, and it itself."""
+        plan, narrow = self.plan, self.reads_narrow(receiver)
+        for path in plan.paths.get(receiver, ()) if receiver in plan.read else ():
             edge, value = Edge(path, receiver), self.heard(path, narrow)
             new = edited(value, plan.edits.get(edge))
             self.note(edge, new)
             x = x + (new - value)
-        self.note_edges(receiver)
+        for sender in plan.recorded.get(receiver, ()):
+            edge = Edge(sender, receiver)
+            self.note(edge, edited(self.heard(sender, narrow), plan.edits.get(edge)))
+        edit = plan.edits.get(receiver)
+        x = self.constant(edit.by) if isinstance(edit, Replaced) else edited(x, edit)
+        self.note(receiver, x)
         return x
 
-    def note_edges(self, receiver: Receiver) -> None:
-        for edge in self.plan.record:
-            if isinstance(edge, Edge) and edge.receiver == receiver and isinstance(edge.sender, Component):
-                value = self.heard(edge.sender, self.reads_narrow(receiver))
-                self.note(edge, edited(value, self.plan.edits.get(edge)))
-
     def read_gated(self, receivers: Sequence[Receiver]) -> Float[Tensor, "batch receivers pos d_model"]:
-        """For receivers that hear the same senders, each row as much of each as its masks say."""
+        """What receivers of one kind read where each row hears as much of each sender as its masks say."""
         plan, narrow = self.plan, self.reads_narrow(receivers[0])
-        senders = list(dict.fromkeys(s for r in receivers for s in plan.heard(r)))
+        senders = list(dict.fromkeys(s for r in receivers if r in plan.read for s in plan.heard(r)))
         sent = torch.stack([self.everywhere(self.heard(s, narrow), narrow) for s in senders], 1)
         batch, count, length, width = sent.shape
         masks = torch.stack([self.masks(r, senders, batch) for r in receivers], 1)
         x = (masks @ sent.reshape(batch, count, -1)).view(batch, len(receivers), length, width)
-        left = [self.left_behind(receiver).expand(batch, 1, width) for receiver in receivers]
-        return x + torch.stack(left, 1)
+        if not any(r in plan.special for r in receivers):
+            left = [edited(self.left_behind(r), plan.edits.get(r)) for r in receivers]
+            return x + torch.stack(torch.broadcast_tensors(*left), 1)
+        parts = [self.finished(r, x[:, i] + self.left_behind(r)) for i, r in enumerate(receivers)]
+        return torch.stack([self.everywhere(part, narrow) for part in parts], 1)
 
     def everywhere(self, x: Float[Tensor, "#batch #pos dims"], narrow: bool) -> Float[Tensor, "batch pos dims"]:
         places = self.inputs.where if narrow and self.inputs.where is not None else self.inputs.ids
@@ -437,7 +441,7 @@ class _Pass:
                     x = x + (1 - (by[:, None, None] if isinstance(by, Tensor) else by)) * self.constant(ablation)
                 case _:
                     pass
-        return edited(x, self.plan.edits.get(receiver))
+        return x
 
     def normed(self, receiver: Receiver, norm: LayerNorm, x: Values) -> Values:
         if receiver not in self.plan.roots:
@@ -514,7 +518,7 @@ class _Pass:
         q, k = (self.side(index, [head], layer)[:, 0] for index in (0, 1))
         scores = (q * layer.attention.scale) @ k.mT
         for product in self.plan.products.get(head, ()):
-            scores = scores + self.change_of(product, layer.attention.scale, q)
+            scores = scores + self.change_of(product, layer.attention.scale, q, k)
         return edited(attention_weights(scores, self.bias(self.is_narrow)[:, 0]), edit)
 
     def side(self, index: int, heads: Sequence[Component], layer: Layer) -> Float[Tensor, "batch heads pos d_head"]:
@@ -527,17 +531,13 @@ class _Pass:
         if any(receiver in plan.gated for receiver in receivers):
             x = self.gated_norms(receivers, layer.attention_norm)
             return x @ weight.transpose(0, 1)[chosen] + bias[:, None]
-        if any(r in plan.edges or r in plan.paths or r in plan.edits or r in plan.roots for r in receivers) or any(
-            r in plan.record for r in receivers
-        ):
+        if any(head in plan.inner for head in heads):
             parts = [
                 self.behind_norm(r, layer.attention_norm) @ weight[:, r.head] + attention.side_bias(index)[r.head]
                 for r in receivers
             ]
             return torch.stack([self.everywhere(part, narrow) for part in parts], 1)
         x = self.behind_norm(receivers[0], layer.attention_norm)
-        for receiver in receivers:
-            self.note_edges(receiver)
         y = x @ weight[:, chosen].flatten(1) + bias.flatten()
         return self.everywhere(y, narrow).unflatten(-1, (len(heads), -1)).transpose(1, 2)
 
@@ -551,17 +551,22 @@ class _Pass:
             return _centred(x) / roots[:, None, None] * norm.gain + norm.bias
         return torch.stack([self.normed(r, norm, x[:, i]) for i, r in enumerate(receivers)], 1)
 
-    def change_of(self, product: Product, scale: float, q: Tensor) -> Float[Tensor, "#batch query key"]:
+    def change_of(self, product: Product, scale: float, q: Tensor, k: Tensor) -> Float[Tensor, "batch query key"]:
         """What an edit of a product adds to a head's scores."""
         query, key, _ = product.head.receivers
-        parts = [
-            self.part(self.heard(sender, self.is_narrow), query, 0) for sender in self.plan.parts_of_query(product)
-        ]
-        rows = q - torch.stack(parts).sum(0) if product.query == NO_COMPONENT else parts[0]
-        scores = (rows * scale) @ self.part(self.heard(product.key, False), key, 1).mT
+        rows, columns = self.side_part(product.query, query, 0, q), self.side_part(product.key, key, 1, k)
+        scores = (rows * scale) @ columns.mT
         new = edited(scores, self.plan.edits.get(product))
         self.note(product, new)
         return new - scores
+
+    def side_part(self, sender: Sender, receiver: Receiver, index: int, whole: Tensor) -> Tensor:
+        """What of a head's whole query or key comes from a sender, or from none."""
+        narrow = self.reads_narrow(receiver)
+        if sender != NO_COMPONENT:
+            return self.part(self.heard(sender, narrow), receiver, index)
+        senders = self.plan.anatomy.senders_to(receiver)
+        return whole - torch.stack([self.part(self.heard(s, narrow), receiver, index) for s in senders]).sum(0)
 
 
 def _centred(x: Float[Tensor, "*any d_model"]) -> Float[Tensor, "*any d_model"]:

@@ -12,7 +12,7 @@
     token > layer 0 head 1 -> out       an edge of a path: that part of a head's output that comes from the token
     token * pos -> layer 0 head 1 pattern
                                         a product: what a query path and a key path add to a head's scores;
-                                        `one` stands for all of a query that comes from no component
+                                        `one` stands for what of a query or a key comes from no component
 
 Which of them a model has follows from its anatomy.
 """
@@ -56,7 +56,7 @@ class Component:
 
 
 TOKEN, POSITION = Component("token"), Component("pos")
-# In a product, the part of a query that comes from no component: biases and constants.
+# In a product, the part of a query or a key that comes from no component: biases and constants.
 NO_COMPONENT = Component("one")
 
 
@@ -292,9 +292,9 @@ class Anatomy:
             case Edge(sender, receiver):
                 return receiver in self.receivers and self._can_send(sender, receiver)
             case Product(query, key, head):
-                sides = [Receiver(head.layer, side, head.head) for side in ("query", "key")]
-                own = query == NO_COMPONENT or self._can_send(query, sides[0])
-                return head in self.senders and own and self._can_send(key, sides[1])
+                sides = zip((query, key), head.receivers, strict=False)
+                sent = all(sender == NO_COMPONENT or self._can_send(sender, side) for sender, side in sides)
+                return head in self.senders and sent
 
     def _can_send(self, sender: Sender, receiver: Receiver) -> bool:
         match sender:

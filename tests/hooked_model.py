@@ -1,0 +1,122 @@
+"""A Hugging Face GPT-2 with edits, spelt out: the reference for the forward pass.
+
+Every receiver of every head reads its own sum, and what it reads goes through the model's own modules; nothing is
+shared, fused or left out.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from transformers import GPT2LMHeadModel
+
+from drasp.edits import Edit, Replaced, Scaled, edited
+from drasp.sites import (
+    NO_COMPONENT,
+    OUT,
+    POSITION,
+    TOKEN,
+    Component,
+    Edge,
+    NormSite,
+    Path,
+    Pattern,
+    Product,
+    Receiver,
+    Site,
+)
+
+
+class HookedModel:
+    def __init__(self, model: GPT2LMHeadModel, edits: Mapping[Site, Edit]) -> None:
+        self.model, self.edits = model, edits
+        self.values: dict[Site, Tensor] = {}
+
+    def edited(self, site: Site, value: Tensor) -> Tensor:
+        self.values[site] = edited(value, self.edits.get(site)).expand(value.shape)
+        return self.values[site]
+
+    @torch.no_grad()
+    def logits(self, ids: Tensor, positions: Tensor) -> Tensor:
+        body, config = self.model.transformer, self.model.config
+        self.sent = {TOKEN: body.wte(ids), POSITION: body.wpe(positions)}
+        self.sent = {component: self.edited(component, value) for component, value in self.sent.items()}
+        self.biases = torch.zeros(config.n_embd, dtype=torch.float64)
+        self.roots: dict[Receiver, Tensor] = {}
+        self.patterns: dict[Component, Tensor] = {}
+        for number, block in enumerate(body.h):
+            heads = [Component("head", number, h) for h in range(config.n_head)]
+            outputs = {head: self.head(head, block) for head in heads}
+            self.sent |= {head: self.edited(head, value) for head, value in outputs.items()}
+            self.biases = self.biases + block.attn.c_proj.bias
+            mlp = Component("mlp", number)
+            self.sent[mlp] = self.edited(mlp, block.mlp(self.normed(Receiver(number, "mlp"), block.ln_2)))
+        return self.model.lm_head(self.normed(OUT, body.ln_f))
+
+    def normed(self, receiver: Receiver, norm: torch.nn.LayerNorm) -> Tensor:
+        x = sum((self.edited(Edge(s, receiver), value) for s, value in self.sent.items()), self.biases)
+        for edge, edit in self.edits.items():
+            if isinstance(edge, Edge) and edge.receiver == receiver and isinstance(edge.sender, Path):
+                value = self.along(edge.sender)
+                x = x + edited(value, edit) - value
+        x = self.edited(receiver, x)
+        root = (x.var(-1, correction=0) + norm.eps).sqrt()
+        both = NormSite(Receiver(receiver.layer, "attention"))
+        if receiver.kind in ("query", "key", "value") and NormSite(receiver) not in self.edits and both in self.edits:
+            root = edited(root, self.edits[both]).expand(root.shape)
+        self.roots[receiver] = self.edited(NormSite(receiver), root)[..., None]
+        return (x - x.mean(-1, keepdim=True)) / self.roots[receiver] * norm.weight + norm.bias
+
+    def head(self, head: Component, block: torch.nn.Module) -> Tensor:
+        width = self.model.config.n_embd // self.model.config.n_head
+        q, k, v = (
+            block.attn.c_attn(self.normed(receiver, block.ln_1))[..., self.columns(receiver)]
+            for receiver in head.receivers
+        )
+        scores = q @ k.mT * self.scale(block)
+        for product, edit in self.edits.items():
+            if isinstance(product, Product) and product.head == head:
+                part = self.product(product, block, q, k)
+                scores = scores + edited(part, edit) - part
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        self.patterns[head] = self.edited(Pattern(head), scores.masked_fill(future, -torch.inf).softmax(-1))
+        return self.patterns[head] @ v @ block.attn.c_proj.weight[head.head * width : (head.head + 1) * width]
+
+    def scale(self, block: torch.nn.Module) -> float:
+        config = self.model.config
+        by_head = (config.n_embd // config.n_head) ** -0.5 if config.scale_attn_weights else 1.0
+        return by_head / (block.attn.layer_idx + 1) if config.scale_attn_by_inverse_layer_idx else by_head
+
+    def columns(self, receiver: Receiver) -> slice:
+        width = self.model.config.n_embd // self.model.config.n_head
+        start = ("query", "key", "value").index(receiver.kind) * self.model.config.n_embd + receiver.head * width
+        return slice(start, start + width)
+
+    def part(self, value: Tensor, receiver: Receiver) -> Tensor:
+        block = self.model.transformer.h[receiver.layer]
+        normed = (value - value.mean(-1, keepdim=True)) / self.roots[receiver] * block.ln_1.weight
+        return normed @ block.attn.c_attn.weight[:, self.columns(receiver)]
+
+    def along(self, path: Path) -> Tensor:
+        value, before = self.sent[path.origin], path.origin
+        for head in path.heads:
+            match self.edits.get(Edge(before, head.receivers[2])):
+                case Replaced():
+                    value = 0 * value
+                case Scaled(by):
+                    value = edited(value, Scaled(by))
+                case _:
+                    pass
+            block, width = self.model.transformer.h[head.layer], self.model.config.n_embd // self.model.config.n_head
+            weight = block.attn.c_proj.weight[head.head * width : (head.head + 1) * width]
+            value, before = self.patterns[head] @ self.part(value, head.receivers[2]) @ weight, head
+        return value
+
+    def product(self, product: Product, block: torch.nn.Module, q: Tensor, k: Tensor) -> Tensor:
+        query, key, _ = product.head.receivers
+        return self.side(product.query, query, q) @ self.side(product.key, key, k).mT * self.scale(block)
+
+    def side(self, sender: Component | Path, receiver: Receiver, whole: Tensor) -> Tensor:
+        if sender == NO_COMPONENT:
+            return whole - sum(self.part(self.sent[s], receiver) for s in self.sent if s.layer < receiver.layer)
+        return self.part(self.along(sender) if isinstance(sender, Path) else self.sent[sender], receiver)

@@ -1,0 +1,299 @@
+"""The forward pass under every kind of edit: against hooks on Hugging Face's own model, on random models."""
+
+import re
+from pathlib import Path as FsPath
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import drasp
+from drasp.edits import CUT, Edit, Replaced, Scaled, Shifted
+from drasp.errors import DraspError
+from drasp.forward import Sequences, run
+from drasp.model_files import load_model
+from drasp.sites import (
+    NO_COMPONENT,
+    OUT,
+    POSITION,
+    TOKEN,
+    Anatomy,
+    Component,
+    Edge,
+    NormSite,
+    Path,
+    Pattern,
+    Product,
+    Receiver,
+    Site,
+    parse_site,
+    parse_sites,
+)
+from hooked_model import HookedModel
+from random_models import logits_of, random_gpt2
+
+SIZES = st.tuples(st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 3))
+POSITIONS = torch.arange(6) + torch.tensor([[0], [1], [2], [0]])
+
+
+def inputs(seed: int) -> tuple[Tensor, Tensor]:
+    return torch.randint(5, (4, 6), generator=torch.Generator().manual_seed(seed)), POSITIONS
+
+
+def sites_of(anatomy: Anatomy) -> dict[str, list[Site]]:
+    """All sites of a model by kind, but of paths only those of at most two heads."""
+    heads = [sender for sender in anatomy.senders if sender.kind == "head"]
+    paths = [Path(origin, (head,)) for head in heads for origin in anatomy.senders_to(head.receivers[2])]
+    paths += [
+        Path(p.origin, (*p.heads, head))
+        for head in heads
+        for p in paths
+        if p.heads[0] in anatomy.senders_to(head.receivers[2])
+    ]
+
+    def senders(receiver: Receiver) -> list[Component | Path]:
+        return [*anatomy.senders_to(receiver), *(p for p in paths if p.heads[-1] in anatomy.senders_to(receiver))]
+
+    return {
+        "component": list(anatomy.senders),
+        "receiver": list(anatomy.receivers),
+        "pattern": [Pattern(head) for head in heads],
+        "norm": [
+            NormSite(r) for r in (*anatomy.receivers, *(Receiver(i, "attention") for i in range(anatomy.n_layers)))
+        ],
+        "edge": list(anatomy.edges),
+        "path": [Edge(p, r) for r in anatomy.receivers for p in senders(r) if isinstance(p, Path)],
+        "product": [
+            Product(q, k, head)
+            for head in heads
+            for q in (NO_COMPONENT, *senders(head.receivers[0]))
+            for k in (NO_COMPONENT, *senders(head.receivers[1]))
+        ],
+    }
+
+
+KINDS = tuple(sites_of(Anatomy(1, 1)))
+
+
+def random_edit(site: Site, d_model: int, generator: torch.Generator) -> Edit:
+    """A constant, values by row and position, a share a row, or something more."""
+
+    def noise(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    match site:
+        case Pattern() | Product():
+            value = noise(4, 6, 6).softmax(-1).tril() if isinstance(site, Pattern) else noise(4, 6, 6)
+            constant: float | Tensor = value
+        case NormSite():
+            value, constant = noise(4, 6).abs() + 0.5, 1.7
+        case _:
+            value, constant = noise(4, 6, d_model), noise(d_model)
+    share = torch.rand(4, generator=generator, dtype=torch.float64)
+    choices = [Replaced(constant), Replaced(value), Scaled(share, value), Scaled(0.5), Shifted(value.abs())]
+    if not isinstance(site, NormSite):  # nothing can be divided by 0
+        choices.append(Replaced(torch.zeros_like(value)) if isinstance(site, Pattern | Product) else CUT)
+    return choices[int(torch.randint(len(choices), (), generator=generator))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_edit_does_what_a_hook_does(kind):
+    @settings(max_examples=40)
+    @given(size=SIZES, which=st.integers(0, 2**32))
+    def check_one(size, which):
+        model = random_gpt2(*size)
+        generator = torch.Generator().manual_seed(which)
+        transformer = load_model(model)
+        sites = sites_of(transformer.anatomy)[kind]
+        if not sites:
+            return
+        site = sites[which % len(sites)]
+        edit = random_edit(site, transformer.d_model, generator)
+        ids, positions = inputs(which)
+        expected = HookedModel(model, {site: edit}).logits(ids, positions)
+        found = run(transformer, Sequences(ids, positions), {site: edit}, record=[site])
+        torch.testing.assert_close(found.logits, expected, rtol=1e-7, atol=1e-7)
+
+    check_one()
+
+
+@settings(max_examples=60)
+@given(SIZES, st.integers(0, 2**32), st.integers(1, 8))
+def test_many_edits_at_once(size, which, count):
+    """Of all kinds; also where logits are wanted at some positions only."""
+    model = random_gpt2(*size)
+    generator = torch.Generator().manual_seed(which)
+    transformer = load_model(model)
+    every = [site for sites in sites_of(transformer.anatomy).values() for site in sites]
+    chosen = [every[int(torch.randint(len(every), (), generator=generator))] for _ in range(count)]
+    edits = {site: random_edit(site, transformer.d_model, generator) for site in chosen}
+    ids, positions = inputs(which)
+    expected = HookedModel(model, edits).logits(ids, positions)
+    torch.testing.assert_close(
+        run(transformer, Sequences(ids, positions), edits).logits, expected, rtol=1e-7, atol=1e-7
+    )
+    where = torch.randint(6, (4, 3), generator=generator)
+    narrow = {site: at_wanted(site, edit, where, transformer.anatomy) for site, edit in edits.items()}
+    found = run(transformer, Sequences(ids, positions, where), narrow)
+    wanted = expected.gather(1, where[..., None].expand(-1, -1, 5))
+    torch.testing.assert_close(found.logits, wanted, rtol=1e-7, atol=1e-7)
+
+
+def at_wanted(site: Site, edit: Edit, where: Tensor, anatomy: Anatomy) -> Edit:
+    """The edit for a run in which the last layer's queries, its MLP and the output are at some positions only."""
+    last = anatomy.n_layers - 1
+
+    def is_narrow(place: Site) -> bool:
+        match place:
+            case Component(kind, layer):
+                return layer == last and kind in ("head", "mlp")
+            case Receiver(layer, kind):
+                return kind == "out" or (layer == last and kind in ("query", "mlp"))
+            case Pattern(head) | Product(head=head):
+                return head.layer == last
+            case NormSite(receiver) | Edge(receiver=receiver):
+                return is_narrow(receiver)
+
+    def cut(value: float | Tensor) -> float | Tensor:
+        if not isinstance(value, Tensor) or value.ndim < 2 or not is_narrow(site):
+            return value
+        return value.gather(1, where.view(4, 3, *[1] * (value.ndim - 2)).expand(-1, -1, *value.shape[2:]))
+
+    match edit:
+        case Replaced(by):
+            return Replaced(cut(by))
+        case Scaled(by, ablation):
+            return Scaled(by, cut(ablation))
+        case Shifted(by):
+            return Shifted(cut(by))
+
+
+@settings(max_examples=30)
+@given(SIZES, st.integers(0, 2**32))
+def test_what_is_recorded_is_what_is_there(size, which):
+    model = random_gpt2(*size)
+    transformer = load_model(model)
+    ids, positions = inputs(which)
+    sites = [
+        site
+        for kind, sites in sites_of(transformer.anatomy).items()
+        if kind not in ("path", "product")
+        for site in sites
+    ]
+    sites = [site for site in sites if not (isinstance(site, NormSite) and site.receiver.kind == "attention")]
+    reference = HookedModel(model, {})
+    torch.testing.assert_close(reference.logits(ids, positions), logits_of(model, ids, positions))
+    found = run(transformer, Sequences(ids, positions), record=sites)
+    torch.testing.assert_close(found.logits, logits_of(model, ids, positions))
+    for site in sites:
+        torch.testing.assert_close(found.values[site].expand_as(reference.values[site]), reference.values[site])
+
+
+@settings(max_examples=15)
+@given(SIZES, st.integers(0, 2**32))
+def test_a_head_is_the_sum_of_its_paths_and_its_scores_that_of_their_products(size, which):
+    transformer = load_model(random_gpt2(*size))
+    ids, positions = inputs(which)
+    last = Component("head", transformer.anatomy.n_layers - 1, 0)
+    senders = (NO_COMPONENT, *transformer.anatomy.senders_to(last.receivers[0]))
+    products: dict[Site, Edit] = {Product(q, k, last): CUT for q in senders for k in senders}
+    without = run(transformer, Sequences(ids, positions), products, [Pattern(last)])
+    uniform = torch.ones(6, 6, dtype=torch.float64).tril() / torch.arange(1, 7)[:, None]
+    torch.testing.assert_close(without.values[Pattern(last)], uniform.expand(4, -1, -1))
+    first = Component("head", 0, 0)
+    paths = [Edge(Path(sender, (first,)), OUT) for sender in (TOKEN, POSITION)]
+    whole = run(transformer, Sequences(ids, positions), record=[first, *paths]).values
+    # What is left is the norm's and the value's bias, which attention passes on as it is.
+    rest = whole[first] - sum(whole[path] for path in paths)
+    torch.testing.assert_close(rest, rest[:1, :1].expand_as(rest), rtol=1e-6, atol=1e-6)
+
+
+def test_hugging_faces_own_hooks():
+    """A head's output, an MLP's, an embedding, and one edge, edited while Hugging Face's forward pass runs."""
+    model = random_gpt2(5, layers=2, heads=2)
+    transformer, (ids, positions) = load_model(model), inputs(0)
+    vector = torch.arange(8, dtype=torch.float64) / 4
+    block = model.transformer.h[1]
+    head = Component("head", 1, 1)
+    kept: dict[str, Tensor] = {}
+
+    def silence_head(_module, arguments):
+        return (torch.cat([arguments[0][..., :4], 0 * arguments[0][..., 4:]], -1),)
+
+    def without_token(_module, arguments, output):
+        x = kept["x"] - model.transformer.wte(ids) + vector
+        normed = torch.nn.functional.layer_norm(x, (8,), block.ln_1.weight, block.ln_1.bias, block.ln_1.eps)
+        other = normed @ block.attn.c_attn.weight + block.attn.c_attn.bias
+        return torch.cat([output[..., :4], other[..., 4:8], output[..., 8:]], -1)
+
+    cases = [
+        (lambda: [block.attn.c_proj.register_forward_pre_hook(silence_head)], {head: CUT}),
+        (
+            lambda: [block.mlp.register_forward_hook(lambda *_: vector.expand(4, 6, 8))],
+            {Component("mlp", 1): Replaced(vector)},
+        ),
+        (lambda: [model.transformer.wpe.register_forward_hook(lambda *a: a[2] / 2)], {POSITION: Scaled(0.5)}),
+        (
+            lambda: [
+                block.ln_1.register_forward_pre_hook(lambda _m, arguments: kept.update(x=arguments[0])),
+                block.attn.c_attn.register_forward_hook(without_token),
+            ],
+            {Edge(TOKEN, Receiver(1, "query", 1)): Replaced(vector)},
+        ),
+    ]
+    plain = logits_of(model, ids, positions)
+    for register, edits in cases:
+        hooks = register()
+        expected = logits_of(model, ids, positions)
+        for hook in hooks:
+            hook.remove()
+        assert (expected - plain).abs().max() > 1e-5
+        torch.testing.assert_close(run(transformer, Sequences(ids, positions), edits).logits, expected)
+
+
+def test_rows_of_a_batch_may_be_edited_apart():
+    """One batch of many candidates says what each says alone."""
+    transformer, (ids, positions) = load_model(random_gpt2(1, layers=2, heads=2)), inputs(1)
+    edges = transformer.anatomy.edges[::7]
+    rows = Sequences(ids[:1].expand(len(edges), -1), positions[:1].expand(len(edges), -1))
+    kept = 1 - torch.eye(len(edges), dtype=torch.float64)
+    together = run(transformer, rows, {edge: Scaled(kept[:, i]) for i, edge in enumerate(edges)}).logits
+    for i, edge in enumerate(edges):
+        alone = run(transformer, Sequences(ids[:1], positions[:1]), {edge: CUT}).logits
+        torch.testing.assert_close(together[i : i + 1], alone)
+
+
+def test_a_site_that_the_model_does_not_have_is_refused_by_name():
+    transformer, (ids, positions) = load_model(random_gpt2(1, layers=1, heads=1)), inputs(1)
+    with pytest.raises(DraspError, match="no site layer 3 head 0"):
+        run(transformer, Sequences(ids, positions), {Component("head", 3, 0): CUT})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_site_has_one_spelling(kind):
+    anatomy = Anatomy(3, 2)
+    sites = sites_of(anatomy)[kind]
+    assert len({str(site) for site in sites}) == len(sites)
+    assert all(parse_site(str(site)) == site and anatomy.has(site) for site in sites)
+    assert parse_sites(", ".join(map(str, sites))) == tuple(sites)
+
+
+@pytest.mark.parametrize("text", ["", "token ->", "layer 0", "head 1", "layer 0 head 0 pattern norm", "a > b -> out"])
+def test_other_texts_are_no_sites(text):
+    assert parse_site(text) is None
+
+
+def test_attention_is_computed_in_one_place():
+    """Softmax over keys, and the fused kernel, stand in `attention.py` alone."""
+    package = FsPath(drasp.__file__).parent
+    found = [
+        path.name
+        for path in sorted(package.rglob("*.py"))
+        if re.search(
+            r"scaled_dot_product_attention|(scores|weights|shares).*\.softmax\(|masked_fill\([^)]*\)\.softmax",
+            path.read_text(),
+        )
+    ]
+    assert found == ["attention.py"]
