@@ -536,7 +536,8 @@ class _Pass:
                 self.behind_norm(r, layer.attention_norm) @ weight[:, r.head] + attention.side_bias(index)[r.head]
                 for r in receivers
             ]
-            return torch.stack([self.everywhere(part, narrow) for part in parts], 1)
+            parts = [self.everywhere(part, narrow)[:, None] for part in parts]
+            return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
         x = self.behind_norm(receivers[0], layer.attention_norm)
         y = x @ weight[:, chosen].flatten(1) + bias.flatten()
         return self.everywhere(y, narrow).unflatten(-1, (len(heads), -1)).transpose(1, 2)
