@@ -37,6 +37,8 @@ from drasp.language.syntax import (
     Statement,
     TensorName,
 )
+from drasp.sites import OUT, POSITION, TOKEN, Component, Edge, NormSite, Site
+from drasp.sites import Receiver as Place
 from drasp.transformer import ACTIVATIONS, Head, Layer, LayerNorm, Mlp, Transformer
 from drasp.vocabulary import Output, Vocabulary
 
@@ -127,11 +129,11 @@ def write_program(transformer: Transformer, wiring: Wiring, vocabulary: Vocabula
         seen, norm = wiring(Receiver(number, "mlp"), sent, layer.mlp_norm)
         sent = sent.plus(_write_mlp(writer, number, layer.mlp, seen, norm))
     seen, norm = wiring(Receiver(len(transformer.layers), "out"), sent, transformer.final_norm)
-    reading = writer.read(seen, norm, "final norm")
+    reading = writer.read(seen, norm, (NormSite(OUT),))
     unembedding = transformer.unembedding.double()
     names = [writer.project(operand, matrix @ unembedding.T) for operand, matrix in reading.operands]
     names.append(writer.project(ONE, (reading.constant @ unembedding.T)[None]))
-    writer.statements.append(Prediction(output, tuple(Reference(name) for name in names)))
+    writer.statements.append(Prediction(output, tuple(Reference(name) for name in names), sites=(OUT,)))
     return Program(vocabulary, transformer.n_positions, tuple(writer.statements), writer.tensors)
 
 
@@ -161,19 +163,19 @@ class _Writer:
         # The products are computed in double precision and kept in the model's own.
         self.tensors[name] = tensor.detach().to(self.dtype).contiguous()
 
-    def select(self, query: Operand, key: Operand, tensor: Tensor, comment: str) -> str:
+    def select(self, query: Operand, key: Operand, tensor: Tensor, sites: tuple[Site, ...]) -> str:
         name = self.fresh("s")
         op = f"A{name[1:]}"
         self.store(op, tensor)
-        self.statements.append(Select(name, query, key, TensorName(op), comment=comment))
+        self.statements.append(Select(name, query, key, TensorName(op), sites=sites))
         return name
 
-    def aggregate(self, selectors: list[str], value: Operand, comment: str) -> str:
+    def aggregate(self, selectors: list[str], value: Operand, sites: tuple[Site, ...]) -> str:
         if not selectors and value in self.uniform:
             return self.uniform[value]
         name = self.fresh("a")
         references = tuple(Reference(selector) for selector in selectors)
-        self.statements.append(Aggregate(name, references, value, comment))
+        self.statements.append(Aggregate(name, references, value, sites=sites))
         if not selectors:
             self.uniform[value] = name
         return name
@@ -182,10 +184,12 @@ class _Writer:
         name = self.fresh("logits")
         op = f"R{name.removeprefix('logits')}"
         self.store(op, tensor)
-        self.statements.append(Project(name, source, TensorName(op)))
+        senders = {"token": (TOKEN,), "pos": (POSITION,), "one": ()} | {s.name: s.sites for s in self.statements}
+        sites = tuple(Edge(site, OUT) for site in senders[source.variable] if isinstance(site, Component))
+        self.statements.append(Project(name, source, TensorName(op), sites=sites or (OUT,)))
         return name
 
-    def read(self, stream: Stream, norm: LayerNorm, comment: str) -> _Reading:
+    def read(self, stream: Stream, norm: LayerNorm, sites: tuple[Site, ...]) -> _Reading:
         """Layer norm as something linear: centre, times the gain, over a norm (a line) or a constant."""
         gain, bias = norm.gain.double(), norm.bias.double()
         linear = _linear_norm(stream, norm)
@@ -198,7 +202,7 @@ class _Writer:
         for i, term in enumerate(terms):
             self.store(f"{op}.{i}", _centred(term.matrix))
         inputs = tuple(Operand(term.variable) for term in terms)
-        self.statements.append(Norm(name, inputs, TensorName(op), norm.eps, comment))
+        self.statements.append(Norm(name, inputs, TensorName(op), norm.eps, sites=sites))
         return _Reading(tuple((Operand(t.variable, name), _centred(t.matrix) * gain) for t in terms), bias)
 
 
@@ -237,11 +241,11 @@ def _write_heads(writer: _Writer, number: int, layer: Layer, wiring: Wiring, sen
         for stream, its_norm, reading in known:
             if its_norm.constant == norm.constant and _same(stream, seen):
                 return reading
-        known.append((seen, norm, writer.read(seen, norm, f"layer {number} attention norm")))
+        known.append((seen, norm, writer.read(seen, norm, (NormSite(Place(number, "attention")),))))
         return known[-1][2]
 
     return [
-        _write_head(writer, head, read("q", h), read("k", h), read("v", h), f"layer {number} head {h}")
+        _write_head(writer, head, read("q", h), read("k", h), read("v", h), (Component("head", number, h),))
         for h, head in enumerate(layer.attention.heads())
     ]
 
@@ -256,7 +260,7 @@ def _same(a: Stream, b: Stream) -> bool:
 
 
 def _write_head(
-    writer: _Writer, head: Head, queries: _Reading, keys: _Reading, values: _Reading, comment: str
+    writer: _Writer, head: Head, queries: _Reading, keys: _Reading, values: _Reading, sites: tuple[Site, ...]
 ) -> Stream:
     """One select for each pair of variables, key-only ones for the query's constant, and the aggregates.
 
@@ -265,14 +269,14 @@ def _write_head(
     query, key, value, output = (m.double() for m in (head.query, head.key, head.value, head.output))
     in_key_space = [(operand, matrix @ key.T) for operand, matrix in keys.operands]
     names = [
-        writer.select(operand, key_operand, matrix @ query.T @ key_matrix.T, comment)
+        writer.select(operand, key_operand, matrix @ query.T @ key_matrix.T, sites)
         for operand, matrix in queries.operands
         for key_operand, key_matrix in in_key_space
     ]
     fixed = queries.constant @ query.T + head.query_bias.double()
-    names += [writer.select(ONE, operand, (matrix @ fixed)[None], comment) for operand, matrix in in_key_space]
+    names += [writer.select(ONE, operand, (matrix @ fixed)[None], sites) for operand, matrix in in_key_space]
     terms = tuple(
-        Term(writer.aggregate(names, operand, comment), matrix @ value.T @ output.T)
+        Term(writer.aggregate(names, operand, sites), matrix @ value.T @ output.T)
         for operand, matrix in values.operands
     )
     # Attention weights add up to one, so the value's constant passes through as it is.
@@ -313,5 +317,5 @@ def _write_mlp(writer: _Writer, number: int, mlp: Mlp, seen: Stream, norm: Layer
     writer.store(f"{network}.out_bias", out_bias)
     inputs = tuple(Operand(term.variable) for term in terms)
     function = Network(network, mlp.activation, eps)
-    writer.statements.append(ElementWise(name, inputs, function, f"layer {number} mlp"))
+    writer.statements.append(ElementWise(name, inputs, function, sites=(Component("mlp", number),)))
     return Stream((Term(name, torch.eye(out.shape[1], dtype=torch.float64)),))

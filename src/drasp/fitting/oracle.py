@@ -44,7 +44,7 @@ Answering = Callable[[Batch], Float[Tensor, "batch counted n_vocab"]]
 
 def answering(program: Program) -> Answering:
     """The program's logits at the positions that count."""
-    interpreter = Interpreter(program)
+    interpreter = Interpreter.of(program)
     return lambda batch: interpreter(batch.inputs.ids, batch.inputs.positions, batch.where)
 
 
