@@ -13,8 +13,8 @@ def future_of(length: int, device: torch.device | None = None) -> Bool[Tensor, "
 
 
 def causal_weights(
-    scores: Float[Tensor, "*batch key"], future: Bool[Tensor, "*queries key"] | None = None
-) -> Float[Tensor, "*batch key"]:
+    scores: Float[Tensor, "*#queries key"], future: Bool[Tensor, "*#queries key"] | None = None
+) -> Float[Tensor, "*queries key"]:
     """Softmax over the keys that each query sees. Without `future`, queries and keys are the same positions."""
     hidden = future_of(scores.shape[-1], scores.device) if future is None else future
     return scores.masked_fill(hidden, -math.inf).softmax(-1)

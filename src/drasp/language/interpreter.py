@@ -71,7 +71,7 @@ class Run:
     """Logits, and the recorded values as other lines read them: after an edit, where there was one."""
 
     logits: Float[Tensor, "batch wanted_or_pos n_vocab"]
-    values: Mapping[str, Float[Tensor, "batch wanted_or_pos *dims"]]
+    values: Mapping[str, Float[Tensor, "batch _ ..."]]
 
 
 _NO_EDITS: Mapping[str, Edit] = {}
@@ -194,7 +194,7 @@ class _Plan:
         patterns = (pattern_of(s.name) for s in statements if isinstance(s, Aggregate))
         names = frozenset((*INITIAL_VARIABLES, *(s.name for s in statements), *patterns))
         plain = _schedule(statements, selects, frozenset(), frozenset(), frozenset())
-        return cls(names, statements, selects, _seen_by_others(statements, selects), plain)
+        return cls(names, statements, selects, _seen_by_others(statements), plain)
 
     def schedule(self, edits: Mapping[str, Edit], record: frozenset[str]) -> _Schedule:
         replaced = frozenset(name for name, edit in edits.items() if isinstance(edit, Replaced))
@@ -242,14 +242,15 @@ def _schedule(
     return _Schedule(frozenset(needed), last_use)
 
 
-def _seen_by_others(statements: tuple[Statement, ...], selects: Mapping[str, Select]) -> frozenset[str]:
+def _seen_by_others(statements: tuple[Statement, ...]) -> frozenset[str]:
     seen = set(INITIAL_VARIABLES)  # which are there everywhere anyhow
     for statement in reversed(statements):
         match statement:
+            case Select(name, query, key):
+                read = [query, key] if name in seen else [key]
             case Aggregate(name, selectors, value):
-                read = [value, *(selects[selector.variable].key for selector in selectors)]
+                read = [value]
                 if name in seen:
-                    read += [selects[selector.variable].query for selector in selectors]
                     seen |= {selector.variable for selector in selectors}
             case ElementWise(name, inputs) | Norm(name, inputs) if name in seen:
                 read = list(inputs)
