@@ -1,6 +1,7 @@
 """D-RASP's definition, word for word and loop by loop: slow, and independent of the interpreter."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,8 +54,20 @@ def _cartesian(vectors):
     return [entry / total for entry in entries]
 
 
-def run(program: Program, ids: list[int], offset: int) -> dict[str, np.ndarray]:
-    """Every variable on one input; selectors are NaN where a query cannot see a key."""
+class Replacement(NamedTuple):
+    """The entry of an edit: so much of the old value, and this on top; nothing of the old at all where `keep` is 0."""
+
+    keep: float
+    plus: np.ndarray
+
+
+def run(
+    program: Program, ids: list[int], offset: int, edits: dict[str, Replacement] | None = None
+) -> dict[str, np.ndarray]:
+    """Every variable on one input; selectors are NaN where a query cannot see a key.
+
+    What an aggregate pays attention to is there as `a1 pattern`. Edits are made entry by entry.
+    """
     n = len(ids)
     types = variable_types(program)
     tensors = {name: tensor.double().numpy() for name, tensor in program.tensors.items()}
@@ -63,6 +76,18 @@ def run(program: Program, ids: list[int], offset: int) -> dict[str, np.ndarray]:
         "pos": np.array([[1.0 * (offset + i == j) for j in range(program.n_positions)] for i in range(n)]),
         "one": np.ones((n, 1)),
     }
+
+    def settle(name: str, value: np.ndarray) -> None:
+        values[name] = value
+        edit = (edits or {}).get(name)
+        if edit is not None:
+            values[name] = np.empty(value.shape)
+            for place in np.ndindex(value.shape):
+                old = edit.keep * value[place] if edit.keep else 0.0 * np.nan_to_num(value[place])
+                values[name][place] = np.nan if np.isnan(value[place]) else old + edit.plus[place]
+
+    for name in list(values):
+        settle(name, values[name])
 
     def read(operand: Operand, i: int) -> np.ndarray:
         divisor = values[operand.norm][i] if operand.norm else 1.0
@@ -91,14 +116,16 @@ def run(program: Program, ids: list[int], offset: int) -> dict[str, np.ndarray]:
                 for i in range(n):
                     for s in range(i + 1):
                         scores[i, s] = read(query, i) @ A @ read(key, s)
-                values[name] = scores
+                settle(name, scores)
             case Aggregate(name, selectors, value):
-                rows = []
+                pattern = np.zeros((n, n))
                 for i in range(n):
                     scores = [sum(values[r.variable][i, s] for r in selectors) for s in range(i + 1)]
                     weights = [math.exp(score - max(scores)) for score in scores]
-                    rows.append(sum(w * read(value, s) for s, w in enumerate(weights)) / sum(weights))
-                values[name] = np.array(rows)
+                    pattern[i, : i + 1] = [w / sum(weights) for w in weights]
+                settle(f"{name} pattern", pattern)
+                weights = values[f"{name} pattern"]
+                settle(name, np.array([sum(weights[i, s] * read(value, s) for s in range(n)) for i in range(n)]))
             case ElementWise(name, inputs, Network(network, activation, eps)):
                 rows = []
                 for i in range(n):
@@ -110,17 +137,16 @@ def run(program: Program, ids: list[int], offset: int) -> dict[str, np.ndarray]:
                         np.array([ACTIVATIONS[activation](h) for h in hidden]) @ tensors[f"{network}.out"]
                         + tensors[f"{network}.out_bias"]
                     )
-                values[name] = np.array(rows)
+                settle(name, np.array(rows))
             case ElementWise(name, inputs, function):
                 f = FUNCTIONS[function.primitive]
-                values[name] = np.array([f([list(read(v, i)) for v in inputs], *function.arguments) for i in range(n)])
+                settle(name, np.array([f([list(read(v, i)) for v in inputs], *function.arguments) for i in range(n)]))
             case Norm(name, inputs, tensor, eps):
-                values[name] = np.array(
-                    [math.sqrt(np.mean(stream(tensor.name, inputs, i) ** 2) + eps) for i in range(n)]
-                )
+                squares = [np.mean(stream(tensor.name, inputs, i) ** 2) for i in range(n)]
+                settle(name, np.array([math.sqrt(square + eps) for square in squares]))
             case Project(name, source):
                 R = op(statement, basis(source), types["token"].basis)
-                values[name] = np.array([read(source, i) @ R for i in range(n)])
+                settle(name, np.array([read(source, i) @ R for i in range(n)]))
             case Prediction(output, logits):
                 total = sum(values[reference.variable] for reference in logits)
                 if output == "sigmoid":

@@ -23,6 +23,7 @@ from drasp.language.syntax import (
     Statement,
     TensorName,
 )
+from drasp.sites import parse_site
 from drasp.vocabulary import Vocabulary
 
 VOCABULARIES = (
@@ -33,6 +34,14 @@ VOCABULARIES = (
         (" ", '"', "\\", "#", "<script>", "&amp;", "é", "🙂", "שלום", "a,b", "[", "(", "\n", "\t", "="), ("#", "[")
     ),
 )
+
+SITES = (
+    *("token", "pos", "out", "final norm", "layer 0 head 1", "layer 12 mlp", "layer 0 mlp input", "layer 1 mlp norm"),
+    *("layer 0 head 1 query", "layer 0 head 0 pattern", "layer 2 attention norm", "layer 2 head 0 key norm"),
+    *("token -> out", "layer 0 mlp -> layer 1 head 0 query", "token > layer 0 head 1 -> out"),
+    *("pos -> layer 1 attention", "one * token -> layer 0 head 1 pattern"),
+)
+COMMENTS = ("", "layer 0 head 1", "what # it is", "x = select(q=pos)", "token; pos", "; a", "out, my words", "a; b")
 
 
 class _Builder:
@@ -57,8 +66,10 @@ class _Builder:
     def name(self, prefix: str) -> str:
         return f"{prefix}{len(self.statements)}"
 
-    def comment(self) -> str:
-        return self.rng.choice(["", "layer 0 head 1", "what # it is", "x = select(q=pos)"])
+    def remark(self):
+        """Sites and a comment, either of which may be missing; comments that look like sites, or like code."""
+        sites = self.rng.sample(SITES, self.rng.choice([0, 0, 1, 2, 3]))
+        return {"sites": tuple(map(parse_site, sites)), "comment": self.rng.choice(COMMENTS)}
 
     def operand(self) -> Operand:
         variable = self.rng.choice(list(self.bases))
@@ -102,14 +113,14 @@ class _Builder:
             query = Operand("one")
         name = self.name("s")
         op, special = self.op(self.bases[query.variable], self.bases[key.variable], "select")
-        self.statements.append(Select(name, query, key, op, special, self.comment()))
+        self.statements.append(Select(name, query, key, op, special, **self.remark()))
         self.selectors.append(name)
 
     def add_aggregate(self) -> None:
         chosen = self.rng.sample(self.selectors, self.rng.randint(0, min(3, len(self.selectors))))
         name, value = self.name("a"), self.operand()
         references = tuple(Reference(selector) for selector in chosen)
-        self.statements.append(Aggregate(name, references, value, self.comment()))
+        self.statements.append(Aggregate(name, references, value, **self.remark()))
         self.bases[name] = self.bases[value.variable]
 
     def add_network(self) -> None:
@@ -122,7 +133,7 @@ class _Builder:
         self.store(f"F{name}.out_bias", result)
         activation = self.rng.choice(["gelu_new", "gelu", "relu"])
         network = Network(f"F{name}", activation, self.rng.choice([None, 1e-05, 0.1]))
-        self.statements.append(ElementWise(name, inputs, network, self.comment()))
+        self.statements.append(ElementWise(name, inputs, network, **self.remark()))
         self.bases[name] = Space(result)
 
     def add_function(self) -> None:
@@ -154,21 +165,21 @@ class _Builder:
                 function, result = PrimitiveFunction("cartesian"), Products((basis, self.bases["token"]))
             case _:
                 function = PrimitiveFunction("no_op")
-        self.statements.append(ElementWise(name, inputs, function, self.comment()))
+        self.statements.append(ElementWise(name, inputs, function, **self.remark()))
         self.bases[name] = result
 
     def add_norm(self) -> None:
         name = self.name("n")
         inputs = tuple(self.operand() for _ in range(self.rng.randint(1, 3)))
         self.sources(f"N{name}", inputs)
-        self.statements.append(Norm(name, inputs, TensorName(f"N{name}"), 0.5, self.comment()))
+        self.statements.append(Norm(name, inputs, TensorName(f"N{name}"), 0.5, **self.remark()))
         self.norms.append(name)
 
     def add_project(self) -> None:
         name = self.name("logits")
         source = Operand("one") if self.rng.random() < 0.2 else self.operand()
         op, special = self.op(self.bases[source.variable], self.bases["token"], "project")
-        self.statements.append(Project(name, source, op, special, self.comment()))
+        self.statements.append(Project(name, source, op, special, **self.remark()))
         self.logits.append(name)
 
     def program(self) -> Program:
@@ -185,7 +196,7 @@ class _Builder:
         self.add_project()
         output = self.rng.choice(["softmax", "sigmoid"])
         logits = tuple(Reference(name) for name in self.logits)
-        self.statements.append(Prediction(output, logits, self.comment()))
+        self.statements.append(Prediction(output, logits, **self.remark()))
         return Program(self.vocabulary, self.n_positions, tuple(self.statements), self.tensors)
 
 

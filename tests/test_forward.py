@@ -12,8 +12,9 @@ from torch import Tensor
 import drasp
 from drasp.edits import CUT, Edit, Replaced, Scaled, Shifted
 from drasp.errors import DraspError
-from drasp.forward import Sequences, run
 from drasp.model_files import load_model
+from drasp.running import run
+from drasp.sequences import Sequences
 from drasp.sites import (
     NO_COMPONENT,
     OUT,

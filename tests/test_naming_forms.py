@@ -13,6 +13,7 @@ from drasp.errors import DraspError
 from drasp.fitting.head import Head
 from drasp.language import Interpreter, Program, check, load_program, parse, program_files
 from drasp.language.printer import to_text
+from drasp.language.remarks import remark
 from drasp.language.tables import canonical_text, read_table, write_followers, write_table
 from drasp.naming.difference import difference
 from drasp.naming.explain import _clusters, explain, text
@@ -78,7 +79,7 @@ def test_all_forms_exist_for_every_program(case) -> None:
     assert plain.count("{") == plain.count("}")
     assert f"{case.program.lines}. prediction" in body
     for statement in case.program.statements:
-        assert statement.comment in body
+        assert remark(statement) in body
 
 
 def test_equal_programs_have_no_difference() -> None:

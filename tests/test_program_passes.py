@@ -16,7 +16,7 @@ from drasp.decompiler.splitting import as_sum, split
 from drasp.fitting.descent import minimise
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language import Interpreter, Program, check, parse
-from drasp.language.syntax import ElementWise, Operand, Project, tensor_names
+from drasp.language.syntax import ElementWise, Operand, Project
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import fold_constants, without_unused
 from drasp.wiring import write_program
@@ -242,7 +242,7 @@ def test_a_variable_read_as_a_sum_leaves_the_logits_as_they_are(seed, layers, cu
         whole = next(s for s in summed.statements if s.name == name)
         tensors, parts = dict(summed.tensors), []
         for part, times in ((f"{name}_double", 2.0), (f"{name}_negative", -1.0)):
-            for old in tensor_names(whole):
+            for old in whole.tensor_names:
                 scale = times if ".out" in old else 1.0
                 tensors[old.replace(whole.function.name, f"F_{part}", 1)] = scale * tensors[old]
             parts.append(replace(whole, name=part, function=replace(whole.function, name=f"F_{part}")))

@@ -12,7 +12,7 @@ from transformers import GPT2LMHeadModel
 
 from drasp.attention import drop
 from drasp.errors import DraspError
-from drasp.forward import run
+from drasp.forward import Forward
 from drasp.model_files import read_folder, write_folder
 from drasp.tasks import TASKS
 from drasp.training import files, session
@@ -49,7 +49,7 @@ def test_logits_and_gradients_equal_hugging_face(name, layers, paired, tmp_path)
     loss(logits, as_targets(targets)).backward()
 
     batches = lay_out_pairs(inputs, 8) if paired else [lay_out(inputs)]
-    ours = torch.cat([run(assemble(shape, weights), batch.sequences).logits for batch in batches])
+    ours = torch.cat([Forward(assemble(shape, weights))(batch.sequences).logits for batch in batches])
     said = torch.cat([batch.targets for batch in batches])
     loss(ours, as_targets(said)).backward()
 

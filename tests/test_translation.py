@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from drasp.edits import Edit, Replaced
 from drasp.errors import DraspError
-from drasp.forward import Sequences, run
 from drasp.language import Interpreter, check, to_python
 from drasp.model_files import load_model
+from drasp.running import run
+from drasp.sequences import Sequences
 from drasp.sites import OUT, NormSite, Receiver, Site
 from drasp.transformer import Shape, assemble, initial_weights
 from drasp.translation import MAX_LINES, theorem_lines, translate, translation_size

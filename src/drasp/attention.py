@@ -1,17 +1,26 @@
-"""Attention, once for all: the weights of causal softmax over scores, and what they mix."""
+"""Attention, for models and programs alike: causal softmax over scores, and what it mixes."""
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 # Added to a score, it or a multiple of it makes softmax exactly 0.
 NOWHERE = -1e9
 
 
-def attention_weights(scores: Float[Tensor, "*batch query key"], bias: Tensor) -> Float[Tensor, "*batch query key"]:
-    """Softmax over keys of scores, which it writes over; `bias` is 0 where a key is seen, and `NOWHERE` elsewhere."""
-    return scores.add_(bias).softmax(-1)
+def causal_bias(queries: Int[Tensor, "any query"], length: int) -> Float[Tensor, "any query key"]:
+    """What is added to the scores of queries at these positions: 0 for keys up to there, very negative behind."""
+    # In floats throughout: comparing would be clearer, and takes four times as long.
+    columns = torch.arange(length, device=queries.device).float()
+    return (columns - queries[..., None].float()).clamp_(min=0).mul_(NOWHERE)
+
+
+def causal_weights(
+    scores: Float[Tensor, "*#batch #query key"], bias: Float[Tensor, "*#batch query key"]
+) -> Float[Tensor, "*batch query key"]:
+    """Softmax over the keys that each query sees."""
+    return (scores + bias).softmax(-1)
 
 
 def attend(
@@ -24,8 +33,10 @@ def attend(
 ) -> Float[Tensor, "*batch query d_head"]:
     """What heads mix where nobody asks for their weights."""
     if torch.is_grad_enabled():
-        # The fused kernel saves time only where nothing has to be remembered for the way back.
-        return drop(attention_weights((q * scale) @ k.mT, bias), dropout) @ v
+        # The fused kernel saves time only where nothing has to be remembered for the way back; and the scores are
+        # written over, since making room for them twice takes longer than computing them.
+        weights = ((q * scale) @ k.mT).add_(bias).softmax(-1)
+        return drop(weights, dropout) @ v
     if q.ndim == 3:
         return attend(q[:, None], k[:, None], v[:, None], bias[:, None], scale, dropout)[:, 0]
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)

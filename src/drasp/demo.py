@@ -46,7 +46,7 @@ def main() -> None:
     console.rule(f"What it computes on: {' '.join(INPUT)}")
     ids, positions = torch.tensor([task.vocabulary.encode(INPUT)]), torch.arange(len(INPUT))[None]
     with torch.no_grad():
-        trace = Interpreter(result.program).trace(ids, positions)
+        trace = Interpreter.of(result.program).trace(ids, positions)
     print_trace(console, result.program, INPUT, {name: value[0] for name, value in trace.items()}, all_rows=False)
 
     console.print()

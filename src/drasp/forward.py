@@ -1,6 +1,6 @@
 """The forward pass: a transformer on a batch of inputs, with edits at any of its sites, and values recorded there.
 
-`run(model, inputs, edits, record)` is the only place where a transformer is computed: for training, for the model's
+This is the only place where a transformer is computed: for training, for the model's
 answers, along the edges that pruning has left, with gates on them, and under interventions. A receiver whose edges
 are as they were reads the residual stream, which is then carried as one tensor and goes through fused matrices; one
 with edited edges reads the sum of what is sent to it. What reaches neither the output nor a recorded site is not
@@ -8,16 +8,17 @@ computed. Where logits are wanted at some positions only, the last layer's queri
 computed only there: values recorded there, or put there, have those positions only.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from drasp.attention import NOWHERE, attend, attention_weights, drop
+from drasp.attention import attend, causal_weights, drop
 from drasp.edits import Edit, Replaced, Scaled, Shifted, edited
 from drasp.errors import DraspError
+from drasp.sequences import Run, Sequences
 from drasp.sites import (
     NO_COMPONENT,
     OUT,
@@ -41,61 +42,18 @@ from drasp.transformer import Layer, LayerNorm, Linear, Transformer
 Values = Float[Tensor, "#batch #pos d_model"]
 
 
-@dataclass(frozen=True)
-class Sequences:
-    """Inputs as a model reads them. Padding is on the right: causal attention never looks there.
-
-    `where` are the positions at which logits are wanted, and `counted`, of these in one row after the other, those that
-    matter. A lane may hold two inputs: `part` is 2 for its first, 1 for its second and 0 for padding, and keeps them
-    from seeing each other.
-    """
-
-    ids: Int[Tensor, "batch pos"]
-    positions: Int[Tensor, "batch pos"]
-    where: Int[Tensor, "batch wanted"] | None = None
-    part: Float[Tensor, "batch pos"] | None = None
-    counted: Int[Tensor, " counted"] | None = None
-
-    def bias(self, narrow: bool) -> Float[Tensor, "any 1 query pos"]:
-        """Added to attention scores, of all queries or those wanted: 0 where a key is seen, else very negative."""
-        columns = torch.arange(self.ids.shape[1], device=self.ids.device)
-        queries = self.where if narrow and self.where is not None else columns[None]
-        # In floats throughout: comparing would be clearer, and takes four times as long.
-        ahead = (columns.float() - queries[..., None].float()).clamp_(min=0)
-        if self.part is None:
-            return ahead.mul_(NOWHERE)[:, None]
-        apart = self.part.take_along_dim(queries, 1)[..., None] - self.part[:, None]
-        return apart.mul_(apart).add_(ahead).mul_(NOWHERE)[:, None]
-
-
-@dataclass(frozen=True)
-class Ran:
-    """The logits at all positions, or where they were wanted, and the values at recorded sites."""
-
-    logits: Float[Tensor, "*places n_vocab"]
-    values: Mapping[Site, Tensor]
-
-
-def run(
-    model: Transformer,
-    inputs: Sequences,
-    edits: Mapping[Site, Edit] | None = None,
-    record: Iterable[Site] = (),
-    dropout: float = 0.0,
-) -> Ran:
-    """What the model says, and what is at the recorded sites, if it is edited in this way."""
-    return Prepared(model, edits or {}, record)(inputs, dropout)
-
-
-class Prepared:
+class Forward:
     """A model with edits, ready to run on any number of batches: what has to be computed is found out once."""
 
-    def __init__(self, model: Transformer, edits: Mapping[Site, Edit], record: Iterable[Site] = ()) -> None:
-        self.model, self.edits = model, edits
-        self.plan = _Plan(model.anatomy, edits, frozenset(record))
+    def __init__(
+        self, model: Transformer, edits: Mapping[Site, Edit] | None = None, record: Collection[Site] = ()
+    ) -> None:
+        self.model = model
+        self.plan = _Plan(model.anatomy, edits or {}, frozenset(record))
 
-    def __call__(self, inputs: Sequences, dropout: float = 0.0) -> Ran:
-        assert not (dropout and self.edits), "dropout is for training, which edits nothing"
+    def __call__(self, inputs: Sequences, dropout: float = 0.0) -> Run[Site]:
+        """What the model says, and what is at the recorded sites."""
+        assert not (dropout and self.plan.edits), "dropout is for training, which edits nothing"
         return _Pass(self.model, self.plan, inputs, dropout).run()
 
 
@@ -119,6 +77,7 @@ class _Plan:
     needed: set[Component] = field(default_factory=set)
     apart: set[Component] = field(default_factory=set)  # needed as values of their own, not only in the stream
     inner: set[Component] = field(default_factory=set)  # whose parts are edited or asked for
+    asked: set[Component] = field(default_factory=set)  # of which a part is asked for, whatever becomes of the output
     patterns: set[Component] = field(default_factory=set)  # heads whose weights are asked for
     roots: set[Receiver] = field(default_factory=set)  # receivers whose norm's divisor is edited or asked for
     stream: bool = False  # whether some receiver reads it whole
@@ -130,7 +89,7 @@ class _Plan:
             self._note(site)
         self._read(OUT)
         for component in reversed(self.anatomy.senders):
-            if component in self.needed and not isinstance(self.edits.get(component), Replaced):
+            if self.computes(component):
                 self._compute(component)
 
     def _note(self, site: Site) -> None:
@@ -182,6 +141,11 @@ class _Plan:
             self.inner.add(receiver.component)
             if site in self.record:
                 self.needed.add(receiver.component)
+                self.asked.add(receiver.component)
+
+    def computes(self, component: Component) -> bool:
+        replaced = isinstance(self.edits.get(component), Replaced)
+        return component in self.needed and (not replaced or component in self.asked)
 
     def _compute(self, component: Component) -> None:
         looks = not isinstance(self.edits.get(Pattern(component)), Replaced)
@@ -218,6 +182,7 @@ class _Plan:
             case Path(origin, heads):
                 self._take(origin)
                 self.needed.update(heads)
+                self.asked.update(heads)
                 self.inner.update(heads)
                 self.patterns.update(heads)
                 self.roots.update(head.receivers[2] for head in heads)
@@ -255,7 +220,7 @@ class _Pass:
         self.patterns: dict[Component, Tensor] = {}
         self.attention_bias: dict[bool, Tensor] = {}
 
-    def run(self) -> Ran:
+    def run(self) -> Run[Site]:
         model, inputs = self.model, self.inputs
         self.send(TOKEN, lambda: _rows(model.token_embedding, inputs.ids))
         self.send(POSITION, lambda: _rows(model.position_embedding, inputs.positions))
@@ -274,7 +239,7 @@ class _Pass:
         if inputs.counted is not None:
             x = self.everywhere(x, self.is_narrow).flatten(0, 1).index_select(0, inputs.counted)
         logits = x @ model.unembedding.T
-        return Ran(logits if inputs.counted is not None else self.everywhere(logits, self.is_narrow), self.values)
+        return Run(logits if inputs.counted is not None else self.everywhere(logits, self.is_narrow), self.values)
 
     def send(self, component: Component, compute: Callable[[], Values]) -> None:
         """Puts what a component sends, where it is needed, to where receivers find it."""
@@ -282,7 +247,8 @@ class _Pass:
         if component not in plan.needed:
             return
         edit = plan.edits.get(component)
-        value = self.constant(edit.by) if isinstance(edit, Replaced) else edited(compute(), edit)
+        computed = compute() if plan.computes(component) else self.biases
+        value = self.constant(edit.by) if isinstance(edit, Replaced) else edited(computed, edit)
         self.note(component, value)
         if component in plan.apart:
             self.sent[component] = value
@@ -459,7 +425,7 @@ class _Pass:
 
     def bias(self, narrow: bool) -> Float[Tensor, "any 1 query pos"]:
         if narrow not in self.attention_bias:
-            self.attention_bias[narrow] = self.inputs.bias(narrow).to(self.biases.dtype)
+            self.attention_bias[narrow] = self.inputs.bias(narrow)[:, None].to(self.biases.dtype)
         return self.attention_bias[narrow]
 
     def plain_attention(self, layer: Layer, narrow: bool) -> None:
@@ -489,10 +455,10 @@ class _Pass:
         plan, attention = self.plan, layer.attention
         if narrow:
             self.become_narrow()
-        needed = [head for head in plan.anatomy.heads(number) if head in plan.needed]
-        heads = [head for head in needed if not isinstance(plan.edits.get(head), Replaced)]
+        every = plan.anatomy.heads(number)
+        heads = [head for head in every if plan.computes(head)]
         mixed = self.mixed(heads, layer) if heads else {}
-        for head in needed:
+        for head in every:
             self.send(head, lambda: mixed[head] @ attention.output_of(head.head))  # noqa: B023
         self.biases = self.biases + attention.output.bias
         if self.stream is not None:
@@ -519,7 +485,7 @@ class _Pass:
         scores = (q * layer.attention.scale) @ k.mT
         for product in self.plan.products.get(head, ()):
             scores = scores + self.change_of(product, layer.attention.scale, q, k)
-        return edited(attention_weights(scores, self.bias(self.is_narrow)[:, 0]), edit)
+        return edited(causal_weights(scores, self.bias(self.is_narrow)[:, 0]), edit)
 
     def side(self, index: int, heads: Sequence[Component], layer: Layer) -> Float[Tensor, "batch heads pos d_head"]:
         """The queries (0), keys (1) or values (2) of some heads of a layer."""

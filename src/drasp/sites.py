@@ -4,6 +4,7 @@
     layer 0 head 1, layer 0 mlp         what a head or an MLP writes to it
     layer 0 head 1 query (key, value)   what a head's side reads of it, before layer norm
     layer 0 mlp input, out              what an MLP, or the output, reads of it
+    layer 0 attention                   what all heads of a layer read of it
     layer 0 head 1 pattern              a head's attention weights
     layer 0 head 1 query norm           what a receiver's layer norm divides by
     layer 0 attention norm              the same for all heads of a layer, which share one layer norm
@@ -166,7 +167,7 @@ Site: TypeAlias = Component | Receiver | Pattern | NormSite | Edge | Product
 _PLAIN = re.compile(
     r"(?P<initial>token|pos|one)|(?P<out>out)|(?P<final>final norm)"
     r"|layer (?P<layer>\d{1,4}) (?:head (?P<head>\d{1,4})(?: (?P<side>query|key|value|pattern)(?P<normed> norm)?)?"
-    r"|mlp(?P<mlp> input| norm)?|(?P<attention>attention norm))"
+    r"|mlp(?P<mlp> input| norm)?|attention(?P<attention>| norm))"
 )
 
 
@@ -179,8 +180,9 @@ def _plain(text: str) -> Site | None:
     if found["out"] or found["final"]:
         return OUT if found["out"] else NormSite(OUT)
     layer = int(found["layer"])
-    if found["attention"]:
-        return NormSite(Receiver(layer, "attention"))
+    if found["attention"] is not None:
+        receiver = Receiver(layer, "attention")
+        return NormSite(receiver) if found["attention"] else receiver
     if found["head"] is None:
         match found["mlp"]:
             case " input":

@@ -146,9 +146,10 @@ class Transformer:
         self, ids: Int[Tensor, "batch pos"], positions: Int[Tensor, "batch pos"]
     ) -> Float[Tensor, "batch pos n_vocab"]:
         """Logits, as the model gives them."""
-        from drasp.forward import Sequences, run
+        from drasp.forward import Forward
+        from drasp.sequences import Sequences
 
-        return run(self, Sequences(ids, positions)).logits
+        return Forward(self)(Sequences(ids, positions)).logits
 
 
 @dataclass(frozen=True)

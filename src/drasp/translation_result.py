@@ -72,5 +72,5 @@ def largest_difference(transformer: Transformer, program: Program) -> float:
     ids = torch.randint(transformer.n_vocab, (_SAMPLES, length), generator=generator)
     offsets = torch.randint(transformer.n_positions - length + 1, (_SAMPLES, 1), generator=generator)
     positions = offsets + torch.arange(length)
-    program_logits = Interpreter(program)(ids, positions)
+    program_logits = Interpreter.of(program)(ids, positions)
     return float((program_logits - transformer(ids, positions)).abs().max())

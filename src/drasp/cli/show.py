@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drasp.language import Program, statement_text
+from drasp.language.remarks import remark
 
 if TYPE_CHECKING:
     from drasp.decompiler.result import Decompiled, PassRecord, Point
@@ -31,8 +32,8 @@ def statement_line(number: int, statement: "Statement", comment: bool = True) ->
     text.highlight_regex(_QUOTED, "green")
     text.stylize("bold cyan", 0, len(statement.name))
     line = Text.assemble((f"{number}. ", "dim"), text)
-    if comment and statement.comment:
-        line.append(f"  # {' '.join(statement.comment.split())}", "dim italic")
+    if comment and (behind := remark(statement)):
+        line.append(f"  # {behind}", "dim italic")
     return line
 
 

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from drasp.edits import CUT, Edit, Replaced, Shifted
 from drasp.fitting.oracle import Batch, Oracle
-from drasp.forward import Prepared, Sequences
+from drasp.forward import Forward
+from drasp.sequences import Sequences
 from drasp.sites import OUT, Anatomy, Component, Edge, NormSite, Receiver, Site
 from drasp.transformer import Transformer
 
@@ -126,7 +127,7 @@ class Components:
     def __init__(self, transformer: Transformer) -> None:
         self.transformer = transformer
         self.anatomy = transformer.anatomy
-        self._prepared: tuple[Graph, Prepared] | None = None
+        self._ready: tuple[Graph, Forward] | None = None
 
     def whole(self) -> Graph:
         """All edges."""
@@ -136,9 +137,9 @@ class Components:
     def logits(self, graph: Graph, batch: Batch) -> Float[Tensor, "batch counted n_vocab"]:
         """The graph's logits at the positions that count."""
         # Batch after batch is asked of one graph.
-        if self._prepared is None or self._prepared[0] is not graph:
-            self._prepared = graph, Prepared(self.transformer, graph.edits)
-        return self._prepared[1](batch.sequences).logits
+        if self._ready is None or self._ready[0] is not graph:
+            self._ready = graph, Forward(self.transformer, graph.edits)
+        return self._ready[1](batch.sequences).logits
 
     def means(self, oracle: Oracle) -> dict[Component, Float[Tensor, " d_model"]]:
         """What each component of the whole model sends on average, over all positions."""
@@ -153,12 +154,12 @@ class Components:
     def _averages(
         self, edits: Mapping[Site, Edit], sites: Sequence[SomeSite], oracle: Oracle
     ) -> dict[SomeSite, Tensor]:
-        prepared = Prepared(self.transformer, edits, sites)
+        forward = Forward(self.transformer, edits, sites)
         sums: dict[SomeSite, Tensor] = {}
         count = 0
         for batch in oracle.batches:
             ids, real = batch.inputs.ids, batch.real
-            values = prepared(Sequences(ids, batch.inputs.positions)).values
+            values = forward(Sequences(ids, batch.inputs.positions)).values
             count += int(real.sum())
             for site in sites:
                 total = values[site].expand(*ids.shape, *values[site].shape[2:])[real].sum(0)

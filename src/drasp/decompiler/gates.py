@@ -16,7 +16,7 @@ from torch import Tensor
 from drasp.decompiler.components import Components, Graph
 from drasp.edits import CUT, Edit, Replaced, Scaled, Shifted
 from drasp.fitting.oracle import Batch, Oracle
-from drasp.forward import run
+from drasp.forward import Forward
 from drasp.sites import Component, Edge, NormSite, Site
 
 START = 8.0  # θ of a gate that has not been trained
@@ -59,7 +59,7 @@ class GatedModel:
         )
 
     def logits(self, learnt: Learnt, masks: Masks, batch: Batch) -> Float[Tensor, "batch counted n_vocab"]:
-        return run(self.transformer, batch.sequences, self.edits(learnt, masks)).logits
+        return Forward(self.transformer, self.edits(learnt, masks))(batch.sequences).logits
 
     def edits(self, learnt: Learnt, masks: Masks) -> dict[Site, Edit]:
         edits: dict[Site, Edit] = {**self.cuts}

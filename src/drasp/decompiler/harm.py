@@ -7,7 +7,6 @@ instead of a run for each of them.
 """
 
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +18,7 @@ from drasp.decompiler.components import Means as ComponentMeans
 from drasp.decompiler.gates import GatedModel, Learnt
 from drasp.decompiler.lines import Means
 from drasp.fitting.oracle import Batch, Oracle, answering
-from drasp.language.syntax import ONE, ElementWise, Network, Norm, Program, Project, Select, TensorName, tensor_names
+from drasp.language.syntax import ONE, ElementWise, Network, Norm, Program, Project, Select, TensorName
 from drasp.rewriting.tidy import bias_of
 from drasp.sites import Edge
 from drasp.vocabulary import Output
@@ -35,7 +34,7 @@ def harm_by_line(program: Program, means: Means, oracle: Oracle) -> dict[Hashabl
     for batch in oracle.batches:
         tensors = {name: tensor.detach().requires_grad_() for name, tensor in program.tensors.items()}
         with torch.enable_grad():
-            logits = answering(replace(program, tensors=tensors))(batch)
+            logits = answering(program.with_tensors(tensors))(batch)
             surprise = _surprise(batch, logits, oracle.output, generator).sum()
         slopes = torch.autograd.grad(surprise, list(tensors.values()), allow_unused=True, materialize_grads=True)
         for name, slope in _slopes_by_line(program, means, dict(zip(tensors, slopes, strict=True))).items():
@@ -93,7 +92,7 @@ def _slopes_by_line(program: Program, means: Means, slopes: Mapping[str, Tensor]
             case Select(name, op=TensorName(tensor)):
                 found["select", name] = along(tensor)
             case Project(name, source, TensorName(tensor)) if source != ONE and bias is not None:
-                [constant] = tensor_names(bias)
+                [constant] = bias.tensor_names
                 left = means[source] @ program.tensors[tensor]
                 found["project", name] = along(tensor) - float(left @ slopes[constant][0])
             case ElementWise(name, inputs, Network(weights)) | Norm(name, inputs, TensorName(weights)):

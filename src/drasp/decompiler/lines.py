@@ -12,7 +12,7 @@ from drasp.decompiler.elimination import Move
 from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
 from drasp.language.bases import size
-from drasp.language.interpreter import basis_of
+from drasp.language.checker import basis_of
 from drasp.language.syntax import (
     ONE,
     Aggregate,
@@ -20,18 +20,18 @@ from drasp.language.syntax import (
     Network,
     Norm,
     Operand,
-    Prediction,
     Program,
     Project,
     Reference,
     Select,
     Statement,
     TensorName,
-    tensor_names,
 )
-from drasp.rewriting.parts import divided_by_constant, find, without_select
+from drasp.rewriting.parts import divided_by_constant, without_select
+from drasp.rewriting.provenance import handed_on, with_sites, without_heard
 from drasp.rewriting.rewrite import dtype_of, fresh_name
-from drasp.rewriting.tidy import bias_of, changed, operands_of, variables_read, without_logits
+from drasp.rewriting.tidy import bias_of, changed, without_logits
+from drasp.sites import OUT, joined
 
 _MOST_ROWS = 8000  # answers for least squares
 
@@ -42,21 +42,17 @@ Reader = TypeVar("Reader", bound=ElementWise | Norm)
 @torch.no_grad()
 def operand_means(program: Program, oracle: Oracle) -> Means:
     """The mean of everything that a line reads, and of every function, over all positions of some inputs."""
-    interpreter = Interpreter(program)
-    wanted = {operand for statement in program.statements for operand in operands_of(statement)}
+    interpreter = Interpreter.of(program)
+    wanted = {operand for statement in program.statements for operand in statement.operands}
     wanted |= {Operand("one", s.name) for s in program.statements if isinstance(s, Norm)}
     wanted |= {Operand(s.name) for s in program.statements if isinstance(s, ElementWise)}
     sums: dict[Operand, Tensor] = {}
     count = 0
     for batch in oracle.batches:
-        trace = interpreter.trace(batch.inputs.ids, batch.inputs.positions)
-        real = batch.real
-        count += int(real.sum())
-        for operand in wanted:
-            value = trace[operand.variable]
-            if operand.norm:
-                value = value / trace[operand.norm][..., None]
-            part = value[real].sum(0)
+        values = interpreter.values(batch.inputs.ids, batch.inputs.positions, tuple(wanted))
+        count += int(batch.real.sum())
+        for operand, value in zip(wanted, values, strict=True):
+            part = value[batch.real].sum(0)
             sums[operand] = sums[operand] + part if operand in sums else part
     return {operand: total / count for operand, total in sums.items()}
 
@@ -106,7 +102,7 @@ def _input_moves(name: str, inputs: tuple[Operand, ...], means: Means) -> list[M
 
 def _drop_variable(program: Program, name: str, means: Means) -> Program | None:
     """Every line that reads it does without; what only passes it on goes too."""
-    result: Program | None = program if find(program, name) else None
+    result: Program | None = program if program.find(name) else None
     while result is not None and (reader := next((s for s in result.statements if _reads(s, name)), None)):
         match reader:
             case Select():
@@ -124,11 +120,11 @@ def _drop_variable(program: Program, name: str, means: Means) -> Program | None:
 
 
 def _reads(statement: Statement, name: str) -> bool:
-    return any(operand.variable == name for operand in operands_of(statement))
+    return any(operand.variable == name for operand in statement.operands)
 
 
 def _drop_selects(program: Program, names: Sequence[str], means: Means) -> Program | None:
-    there = [name for name in names if find(program, name)]
+    there = [name for name in names if program.find(name)]
     for name in there:
         program = _drop_select(program, name, means) or program
     return program if there else None
@@ -136,7 +132,7 @@ def _drop_selects(program: Program, names: Sequence[str], means: Means) -> Progr
 
 def _drop_norm(program: Program, name: str, means: Means) -> Program | None:
     """What was divided by the norm is divided by a constant."""
-    if find(program, name) is None:
+    if program.find(name) is None:
         return None
     return divided_by_constant(program, name, float(means[Operand("one", name)][0]))
 
@@ -145,44 +141,42 @@ def with_bias(program: Program) -> Program:
     """With a project of `one`, for what goes to leave its mean in; one of zeros changes nothing."""
     if bias_of(program) is not None:
         return program
-    *before, prediction = program.statements
-    assert isinstance(prediction, Prediction)
-    name = fresh_name(program, "bias")
-    bias = Project(name, ONE, TensorName(f"R_{name}"))
+    name, prediction = fresh_name(program, "bias"), program.prediction
+    bias = Project(name, ONE, TensorName(f"R_{name}"), sites=(OUT,))
     zeros = torch.zeros(1, len(program.vocabulary), dtype=dtype_of(program))
-    statements = (*before, bias, replace(prediction, logits=(*prediction.logits, Reference(name))))
+    statements = (*program.statements[:-1], bias, replace(prediction, logits=(*prediction.logits, Reference(name))))
     return replace(program, statements=statements, tensors={**program.tensors, f"R_{name}": zeros})
 
 
 def _drop_select(program: Program, name: str, means: Means) -> Program | None:
     """Its mean over queries joins a key-only select of the same key, where the head has one."""
-    select = find(program, name)
+    select = program.find(name)
     if not isinstance(select, Select):
         return None
     if select.query != ONE and isinstance(select.op, TensorName):
-        users = [s for s in program.statements if isinstance(s, Aggregate) and name in variables_read(s)]
+        users = program.readers(name)
         twin = next((s for s in program.statements if _is_twin(s, select, users)), None)
         if twin is not None:
-            [target] = tensor_names(twin)
+            [target] = twin.tensor_names
             extra = means[select.query] @ program.tensors[select.op.name]
-            program = replace(program, tensors={**program.tensors, target: program.tensors[target] + extra[None]})
+            program = program.with_tensors({target: program.tensors[target] + extra[None]})
     return without_select(program, name)
 
 
-def _is_twin(statement: Statement, select: Select, users: list[Aggregate]) -> bool:
+def _is_twin(statement: Statement, select: Select, users: list[Statement]) -> bool:
     return (
         isinstance(statement, Select)
         and (statement.query, statement.key) == (ONE, select.key)
-        and all(statement.name in variables_read(user) for user in users)
+        and all(statement.name in user.reads for user in users)
     )
 
 
 def _drop_project(program: Program, name: str, means: Means) -> Program | None:
     """Its mean joins the bias."""
-    project, bias = find(program, name), bias_of(program)
+    project, bias = program.find(name), bias_of(program)
     if not isinstance(project, Project) or not isinstance(project.op, TensorName) or bias is None:
         return None
-    [target] = tensor_names(bias)
+    [target] = bias.tensor_names
     extra = means[project.input] @ program.tensors[project.op.name]
     prediction = without_logits(program, name)
     return changed(program, {name: None, "prediction": prediction}, {target: program.tensors[target] + extra[None]})
@@ -190,7 +184,7 @@ def _drop_project(program: Program, name: str, means: Means) -> Program | None:
 
 def drop_line(program: Program, name: str, operand: Operand | None, means: Means) -> Program | None:
     """Without a select, a project, or one input of a function: with the last one, the function goes."""
-    match find(program, name):
+    match program.find(name):
         case Select():
             return _drop_select(program, name, means)
         case Project():
@@ -204,7 +198,7 @@ def drop_line(program: Program, name: str, operand: Operand | None, means: Means
 
 
 def _drop_input(program: Program, name: str, operand: Operand, means: Means) -> Program | None:
-    statement = find(program, name)
+    statement = program.find(name)
     if not isinstance(statement, ElementWise | Norm) or operand not in statement.inputs or len(statement.inputs) < 2:
         return None
     smaller, tensors = without_input(program, statement, operand, means)
@@ -215,27 +209,16 @@ def without_input(
     program: Program, statement: Reader, operand: Operand, means: Means
 ) -> tuple[Reader, Mapping[str, Tensor]]:
     """Its mean joins the constant: the input `one`, or of a function without it the hidden bias."""
-    name = _weights_of(statement)
-    index = statement.inputs.index(operand)
-    extra = means[operand] @ program.tensors[f"{name}.{index}"]
-    parts = {v: program.tensors[f"{name}.{i}"] for i, v in enumerate(statement.inputs) if v != operand}
+    parts = {v: program.tensors[name] for v, name in zip(statement.inputs, statement.source_names, strict=True)}
+    extra = means[operand] @ parts.pop(operand)
     tensors: dict[str, Tensor] = {}
     if ONE in parts or isinstance(statement, Norm):
         parts[ONE] = parts.get(ONE, torch.zeros_like(extra[None])) + extra[None]
     else:
-        hidden = f"{name}.hidden_bias"
-        tensors[hidden] = program.tensors[hidden] + extra @ program.tensors[f"{name}.hidden"]
-    tensors |= {f"{name}.{i}": part for i, part in enumerate(parts.values())}
-    return replace(statement, inputs=tuple(parts)), tensors
-
-
-def _weights_of(statement: ElementWise | Norm) -> str:
-    """The name before the numbers of the tensors by which its inputs are multiplied."""
-    match statement:
-        case Norm(op=TensorName(name)) | ElementWise(function=Network(name)):
-            return name
-        case _:
-            raise AssertionError(f"{statement.name} has no weights")
+        hidden = f"{statement.stored}.hidden_bias"
+        tensors[hidden] = program.tensors[hidden] + extra @ program.tensors[f"{statement.stored}.hidden"]
+    smaller = replace(statement, inputs=tuple(parts), sites=without_heard(program, statement, operand))
+    return smaller, tensors | dict(zip(smaller.source_names, parts.values(), strict=True))
 
 
 # ----------------------------------------------------------------------------------- linear MLPs
@@ -252,18 +235,19 @@ def linear_moves(program: Program, oracle: Oracle) -> list[Move[Program]]:
 
 def _make_linear(program: Program, name: str, oracle: Oracle) -> Program | None:
     """Its projects become projects of what it reads."""
-    statement, bias = find(program, name), bias_of(program)
-    readers = [s for s in program.statements if name in variables_read(s)]
+    statement, bias = program.find(name), bias_of(program)
+    readers = program.readers(name)
     if not isinstance(statement, ElementWise) or bias is None:
         return None
-    if not all(isinstance(r, Project) and not r.input.norm and tensor_names(r) for r in readers):
+    if not all(isinstance(r, Project) and not r.input.norm and r.tensor_names for r in readers):
         return None
     inputs = tuple(v for v in statement.inputs if v != ONE)
     maps, constant = _nearest_linear(program, inputs, name, oracle)
-    [target] = tensor_names(bias)
+    [target] = bias.tensor_names
     tensors = dict(program.tensors)
     new: dict[str, Statement | None] = {}
     added: list[Project] = []
+    own = handed_on(program, statement)
     for reader in readers:
         assert isinstance(reader, Project)
         assert isinstance(reader.op, TensorName)
@@ -272,17 +256,19 @@ def _make_linear(program: Program, name: str, oracle: Oracle) -> Program | None:
         new[reader.name] = None
         for i, (operand, linear) in enumerate(zip(inputs, maps, strict=True)):
             twin = next((s for s in program.statements if isinstance(s, Project) and s.input == operand), None)
-            if twin is not None and (names := tensor_names(twin)):
+            if twin is not None and (names := twin.tensor_names):
                 tensors[names[0]] = tensors[names[0]] + linear @ matrix
+                new[twin.name] = with_sites(new.get(twin.name) or twin, reader.sites, own)
             else:
-                project = Project(f"{reader.name}_{i}", operand, TensorName(f"{reader.op.name}_{i}"))
+                stored = TensorName(f"{reader.op.name}_{i}")
+                project = Project(f"{reader.name}_{i}", operand, stored, sites=joined(reader.sites, own))
                 tensors[f"{reader.op.name}_{i}"] = linear @ matrix
                 added.append(project)
-    *before, prediction = program.statements
-    assert isinstance(prediction, Prediction)
-    kept = tuple(r for r in prediction.logits if r.variable not in new)
+    prediction, gone = program.prediction, {reader.name for reader in readers}
+    kept = tuple(r for r in prediction.logits if r.variable not in gone)
     logits = (*kept, *(Reference(project.name) for project in added))
-    wider = replace(program, statements=(*before, *added, replace(prediction, logits=logits)), tensors=tensors)
+    last = replace(prediction, logits=logits)
+    wider = replace(program, statements=(*program.statements[:-1], *added, last), tensors=tensors)
     return changed(wider, new, {})
 
 
@@ -291,16 +277,14 @@ def _nearest_linear(
     program: Program, inputs: tuple[Operand, ...], name: str, oracle: Oracle
 ) -> tuple[list[Float[Tensor, "_ dims"]], Float[Tensor, " dims"]]:
     """Least squares from the inputs, and a constant, to the variable."""
-    interpreter = Interpreter(program)
-    widths = [size(basis_of(interpreter.types, v)) for v in inputs]
+    interpreter = Interpreter.of(program)
+    widths = [size(basis_of(program, v)) for v in inputs]
     left: list[Tensor] = []
     right: list[Tensor] = []
     for batch in oracle.batches:
-        trace = interpreter.trace(batch.inputs.ids, batch.inputs.positions)
-        columns = [trace[v.variable] / (trace[v.norm][..., None] if v.norm else 1) for v in inputs]
-        ones = torch.ones(*batch.inputs.ids.shape, 1)
-        left.append(batch.at_counted(torch.cat([*columns, ones], -1))[batch.valid])
-        right.append(batch.at_counted(trace[name])[batch.valid])
+        *read, said = interpreter.values(batch.inputs.ids, batch.inputs.positions, [*inputs, ONE, Operand(name)])
+        left.append(batch.at_counted(torch.cat(read, -1))[batch.valid])
+        right.append(batch.at_counted(said)[batch.valid])
     every = 1 + sum(map(len, left)) // _MOST_ROWS
     x, y = torch.cat(left)[::every].double(), torch.cat(right)[::every].double()
     # Columns may depend on each other (shares add up to one): the smallest of all solutions.

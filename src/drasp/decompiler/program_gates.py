@@ -5,7 +5,7 @@ selects (in a program these are products of a query and a key).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -23,7 +23,6 @@ from drasp.language.syntax import (
     Project,
     Select,
     TensorName,
-    tensor_names,
 )
 from drasp.rewriting.tidy import bias_of
 
@@ -53,7 +52,7 @@ def path_gates(program: Program) -> list[Gate]:
 
 def product_gates(program: Program) -> list[Gate]:
     """Selects, those without a query among them."""
-    return [Gate(s.name, name) for s in program.statements if isinstance(s, Select) for name in tensor_names(s)]
+    return [Gate(s.name, name) for s in program.statements if isinstance(s, Select) for name in s.tensor_names]
 
 
 class ProgramGates:
@@ -87,7 +86,7 @@ class ProgramGates:
                 left = (1 - mask) * (ablation if float(mask.detach()) == 0 else ablation.detach()) @ tensor
                 target, through = self._constant_of(gate)
                 tensors[target] = tensors[target] + (left if through is None else left @ tensors[through])
-        return replace(self.program, tensors=tensors)
+        return self.program.with_tensors(tensors)
 
     def _constant_of(self, gate: Gate) -> tuple[str, str | None]:
         """The tensor that takes in what a gate leaves behind, and the tensor that is in between."""
@@ -96,14 +95,14 @@ class ProgramGates:
             return f"{network}.hidden_bias", f"{network}.hidden"
         bias = bias_of(self.program)
         assert bias is not None
-        return tensor_names(bias)[0], None
+        return bias.tensor_names[0], None
 
     @torch.no_grad()
     def pruned(self) -> Program:
         """Without the lines whose gates have closed, with what has been learnt."""
         kept = (self.theta > 0).float()
         program = self.masked(kept)
-        program = replace(program, tensors={name: tensor.detach() for name, tensor in program.tensors.items()})
+        program = program.with_tensors({name: tensor.detach() for name, tensor in program.tensors.items()})
         # The tensors that go are 0, so whatever the drops leave behind of them is too; only an MLP that has lost all
         # its inputs has a constant of its own.
         means = operand_means(program, self.oracle)

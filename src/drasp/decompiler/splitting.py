@@ -22,10 +22,7 @@ from drasp.language.syntax import (
     Reference,
     Select,
     Statement,
-    TensorName,
-    tensor_names,
 )
-from drasp.rewriting.parts import find
 from drasp.rewriting.rewrite import fresh_name
 from drasp.rewriting.tidy import without_unused
 
@@ -41,7 +38,7 @@ def split_moves(program: Program, oracle: Oracle) -> list[Move[Program]]:
 
 def split(program: Program, name: str, oracle: Oracle) -> Program | None:
     """Each part is the MLP itself, with the means of its other inputs; the mean of the whole is counted once."""
-    whole = find(program, name)
+    whole = program.find(name)
     if not isinstance(whole, ElementWise) or not isinstance(whole.function, Network):
         return None
     variables = [operand for operand in whole.inputs if operand != ONE]
@@ -51,14 +48,14 @@ def split(program: Program, name: str, oracle: Oracle) -> Program | None:
     parts: list[ElementWise] = []
     for operand in variables:
         part, own = _copied(program, whole, fresh_name(program, f"{name}_{operand.variable}"))
-        program = replace(program, tensors={**program.tensors, **own})
+        program = program.with_tensors(own)
         for other in variables:
             if other != operand:
                 part, tensors = without_input(program, part, other, means)
-                program = replace(program, tensors={**program.tensors, **tensors})
+                program = program.with_tensors(tensors)
         if parts:
-            bias = next(n for n in tensor_names(part) if n.endswith(".out_bias"))
-            program = replace(program, tensors={**program.tensors, bias: program.tensors[bias] - means[Operand(name)]})
+            bias = next(n for n in part.tensor_names if n.endswith(".out_bias"))
+            program = program.with_tensors({bias: program.tensors[bias] - means[Operand(name)]})
         parts.append(part)
     statements: list[Statement] = []
     for statement in program.statements:
@@ -68,10 +65,10 @@ def split(program: Program, name: str, oracle: Oracle) -> Program | None:
 
 def _copied(program: Program, whole: ElementWise, name: str) -> tuple[ElementWise, dict[str, Tensor]]:
     """The same function by another name, with tensors of its own."""
-    assert isinstance(whole.function, Network)
-    before, after = whole.function.name, fresh_name(program, f"F_{name}")
-    tensors = {after + old.removeprefix(before): program.tensors[old] for old in tensor_names(whole)}
-    return replace(whole, name=name, function=replace(whole.function, name=after)), tensors
+    after = fresh_name(program, f"F_{name}")
+    copy = replace(whole.with_stored(after), name=name)
+    pairs = zip(copy.tensor_names, whole.tensor_names, strict=True)
+    return copy, {new: program.tensors[old] for new, old in pairs}
 
 
 def as_sum(program: Program, name: str, parts: Sequence[str]) -> Program:
@@ -107,11 +104,12 @@ class _Sum:
                 sources = self.operands(source)
                 names = self.names(name, len(sources))
                 return [replace(statement, name=n, input=v) for n, v in zip(names, sources, strict=True)]
-            case Norm(inputs=inputs, op=TensorName(tensor)) | ElementWise(inputs=inputs, function=Network(tensor)):
-                read = [(i, operand) for i, old in enumerate(inputs) for operand in self.operands(old)]
-                shared = {f"{tensor}.{place}": self.tensors[f"{tensor}.{i}"] for place, (i, _) in enumerate(read)}
-                self.tensors |= shared
-                return [replace(statement, inputs=tuple(operand for _, operand in read))]
+            case Norm(inputs=inputs) | ElementWise(inputs=inputs) if statement.stored is not None:
+                named = zip(inputs, statement.source_names, strict=True)
+                read = [(operand, self.tensors[name]) for old, name in named for operand in self.operands(old)]
+                new = replace(statement, inputs=tuple(operand for operand, _ in read))
+                self.tensors |= dict(zip(new.source_names, (tensor for _, tensor in read), strict=True))
+                return [new]
             case Prediction(logits=logits):
                 return [replace(statement, logits=self.references(logits))]
             case _:

@@ -38,7 +38,7 @@ def verify(
 ) -> Verification:
     """Agreement on fresh inputs at random lengths and offsets, `samples` of them in all."""
     inputs = task.pool(samples, np.random.default_rng(seed))
-    interpreter = Interpreter(program)
+    interpreter = Interpreter.of(program)
     same = torch.zeros(len(inputs), dtype=torch.bool)
     differing: list[Disagreement] = []
     for rows, batch in inputs.batches():

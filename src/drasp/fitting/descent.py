@@ -5,7 +5,6 @@ whole decompilation.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -93,7 +92,7 @@ def fit_tensors(
     """
 
     def tuned(values: Sequence[Tensor]) -> Program:
-        return replace(program, tensors={**program.tensors, **dict(zip(names, values, strict=True))})
+        return program.with_tensors(dict(zip(names, values, strict=True)))
 
     def loss(values: Sequence[Tensor]) -> Tensor:
         run = answering(tuned(values))

@@ -6,7 +6,7 @@ between them needs no likeness of logits.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from drasp.fitting.descent import minimise
 from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
-from drasp.language.syntax import Prediction, Program, Project, TensorName
+from drasp.language.syntax import Program, Project, TensorName
 from drasp.measure import predictions
 from drasp.rewriting.rewrite import dense_ops, dtype_of
 from drasp.vocabulary import Output
@@ -52,7 +52,7 @@ class Head:
     def of(cls, program: Program, oracle: Oracle) -> "Head":
         projects = projects_of(program)
         operands = [project.input for project in projects]
-        interpreter = Interpreter(program)
+        interpreter = Interpreter.of(program)
         features: list[Tensor] = []
         said: list[Tensor] = []
         inputs: list[Tensor] = []
@@ -147,8 +147,7 @@ def _answers(logits: Rows, output: Output) -> Tensor:
 
 
 def projects_of(program: Program) -> tuple[Project, ...]:
-    prediction = program.statements[-1]
-    assert isinstance(prediction, Prediction)
+    prediction = program.prediction
     used = {r.variable for r in prediction.logits}
     return tuple(s for s in program.statements if isinstance(s, Project) and s.name in used)
 
@@ -172,4 +171,4 @@ def with_ops(program: Program, head: Head, ops: Rows) -> Program:
         for project in head.projects
         if isinstance(project.op, TensorName)
     }
-    return replace(program, tensors={**program.tensors, **new})
+    return program.with_tensors(new)

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.forward import Sequences
 from drasp.language import Interpreter, Program
 from drasp.measure import Model, Share, agreeing, predictions
+from drasp.sequences import Sequences
 from drasp.tasks import Inputs, Task
 from drasp.vocabulary import Output
 
@@ -50,7 +50,7 @@ Answering = Callable[[Batch], Float[Tensor, "batch counted n_vocab"]]
 
 def answering(program: Program) -> Answering:
     """The program's logits at the positions that count."""
-    interpreter = Interpreter(program)
+    interpreter = Interpreter.of(program)
     return lambda batch: interpreter(batch.inputs.ids, batch.inputs.positions, batch.where)
 
 

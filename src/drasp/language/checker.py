@@ -28,6 +28,7 @@ from drasp.language.syntax import (
     Statement,
     TensorName,
     TensorOp,
+    once,
 )
 from drasp.language.tensor_primitives import NotApplicable, build
 
@@ -67,10 +68,30 @@ _KINDS: dict[type[VariableType], str] = {
 
 def variable_types(program: Program) -> Mapping[str, VariableType]:
     """The type of every variable; raises the first error where the program has one."""
+    return once(program.of_shape, "types", lambda: _types(program))
+
+
+def _types(program: Program) -> Mapping[str, VariableType]:
     types, errors = _check(program)
     if errors:
         raise errors[0]
     return types
+
+
+def basis_of(program: Program, operand: Operand) -> Basis:
+    """What the dimensions of an activation variable mean."""
+    found = variable_types(program)[operand.variable]
+    assert isinstance(found, Activation)
+    return found.basis
+
+
+def op_bases(program: Program, statement: Select | Project) -> tuple[Basis, Basis]:
+    """What the rows and the columns of a line's tensor mean."""
+    match statement:
+        case Select(query=query, key=key):
+            return basis_of(program, query), basis_of(program, key)
+        case Project(input=source):
+            return basis_of(program, source), Tokens(program.vocabulary)
 
 
 def check(program: Program) -> list[ProgramError]:

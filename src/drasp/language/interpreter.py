@@ -4,10 +4,11 @@ What makes it fast: one-hot variables are kept as indices and looked up, never m
 attention is a running mean; the selectors of an aggregate are summed by key before anything of size
 query × key is made, so that a head with many selects costs one such matrix a key; and where logits are wanted at
 some positions only, what nothing else looks at is computed only there.
+
+Every variable can be recorded and edited on its way, and so can `a1 pattern`, the attention weights of an aggregate.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TypeAlias
@@ -16,10 +17,15 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from drasp.language.bases import Basis, Tokens
-from drasp.language.checker import Activation, VariableType, variable_types
+from drasp.attention import causal_weights
+from drasp.edits import Edit, Replaced, edited
+from drasp.errors import DraspError
+from drasp.language.bases import size
+from drasp.language.checker import Activation, Divisor, Logits, op_bases, variable_types
 from drasp.language.function_primitives import function_primitives
 from drasp.language.syntax import (
+    INITIAL_VARIABLES,
+    ONE,
     Aggregate,
     ElementWise,
     Function,
@@ -34,9 +40,10 @@ from drasp.language.syntax import (
     Select,
     Statement,
     TensorName,
-    TensorOp,
+    once,
 )
 from drasp.language.tensor_primitives import build
+from drasp.sequences import Run, Sequences
 from drasp.transformer import ACTIVATIONS
 
 # The query axis is 1 where all queries see the same, and the batch axis where all inputs do.
@@ -60,6 +67,9 @@ class Dense:
 Value: TypeAlias = OneHot | Dense
 
 
+_NO_EDITS: Mapping[str, Edit] = {}
+
+
 class Interpreter:
     """A checked program, ready to run: `interpreter(ids, positions)` gives logits as a transformer does.
 
@@ -68,13 +78,22 @@ class Interpreter:
     """
 
     def __init__(self, program: Program, dtype: torch.dtype = torch.float32, precision: int | None = None) -> None:
-        self.program, self.dtype, self.precision = program, dtype, precision
+        self.dtype, self.precision = dtype, precision
+        self.statements, self.sizes = program.statements, (len(program.vocabulary), program.n_positions, 1)
         self.types = variable_types(program)
+        self.plan = once(program.of_shape, "plan", lambda: _Plan.of(program.statements))
         self.tensors = {name: tensor.to(dtype) for name, tensor in program.tensors.items()}
-        self.ops = {s.name: self._op(s) for s in program.statements if isinstance(s, Select | Project)}
-        self.selects = {s.name: s for s in program.statements if isinstance(s, Select)}
-        self.last_use = _last_uses(program.statements)
-        self.seen_by_others = _seen_by_others(program.statements)
+        of_library = once(program.of_shape, ("library", dtype), lambda: _library_tensors(program, dtype))
+        self.ops = {
+            s.name: self.tensors[s.op.name] if isinstance(s.op, TensorName) else of_library[s.name]
+            for s in program.statements
+            if isinstance(s, Select | Project)
+        }
+
+    @classmethod
+    def of(cls, program: Program, dtype: torch.dtype = torch.float32) -> "Interpreter":
+        """The program's own, made when it is first asked for."""
+        return once(program.of_numbers, (cls, dtype), lambda: cls(program, dtype))
 
     def __call__(
         self,
@@ -82,92 +101,144 @@ class Interpreter:
         positions: Int[Tensor, "batch pos"],
         where: Int[Tensor, "batch wanted"] | None = None,
     ) -> Float[Tensor, "batch wanted_or_pos n_vocab"]:
-        """Logits, at all positions or `where` they are wanted.
+        """Logits, at all positions or `where` they are wanted."""
+        return self.run(Sequences(ids, positions, where)).logits
 
-        Values are dropped after their last use, and selectors are never kept.
+    def run(self, inputs: Sequences, edits: Mapping[str, Edit] = _NO_EDITS, record: Collection[str] = ()) -> Run[str]:
+        """Logits, at all positions or where they are wanted, with some variables edited and some recorded.
+
+        Activations are [batch, pos, dims], selectors [batch, query, key] before softmax and causal mask, norms
+        [batch, pos], what a project gives [batch, pos, n_vocab], and `a1 pattern`, the attention weights behind softmax
+        and mask, [batch, query, key]. `prediction`, the chances, can be recorded only. With `where`, what no other
+        position looks at has the wanted positions instead of all, both as recorded and as an edit holds it.
+        Values are dropped after their last use, and what an edit replaces is not computed.
         """
-        return _Run(self, ids, positions, where).logits()
+        for name in (*edits, *record):
+            if name not in self.plan.names or (name == "prediction" and name in edits):
+                raise DraspError(f"`{name}`: the program has no such variable that could be edited or recorded")
+        return _Evaluation(self, inputs, edits, frozenset(record)).run()
 
     def trace(
         self, ids: Int[Tensor, "batch pos"], positions: Int[Tensor, "batch pos"]
-    ) -> dict[str, Float[Tensor, "batch pos *dims"]]:
-        """The value of every variable, `token`, `pos`, `one` and `prediction` among them.
-
-        Selectors are [batch, query, key], before the softmax and the causal mask; norms are [batch, pos].
-        """
-        return _Run(self, ids, positions).trace()
+    ) -> Mapping[str, Float[Tensor, "batch pos *dims"]]:
+        """The value of every variable, `token`, `pos`, `one` and `prediction` among them, as `run` records them."""
+        names = (*INITIAL_VARIABLES, *(s.name for s in self.statements))
+        return self.run(Sequences(ids, positions), record=names).values
 
     def values(
         self, ids: Int[Tensor, "batch pos"], positions: Int[Tensor, "batch pos"], operands: Sequence[Operand]
     ) -> list[Float[Tensor, "batch pos _"]]:
-        """What lines would read, and nothing else: no selector is kept."""
-        return _Run(self, ids, positions).operands(operands)
+        """What lines would read."""
+        names = {name for operand in operands for name in (operand.variable, operand.norm) if name}
+        found = self.run(Sequences(ids, positions), record=names).values
+        return [found[o.variable] / found[o.norm][..., None] if o.norm else found[o.variable] for o in operands]
 
     def apply(self, function: Function, inputs: Sequence[Float[Tensor, "n _"]]) -> Float[Tensor, "n _"]:
         """An element-wise function of values given by hand, one position a row."""
-        empty = torch.zeros(1, len(inputs[0]), dtype=torch.long)
-        return _Run(self, empty, empty).apply(function, [Dense(value[None]) for value in inputs])[0]
+        empty = torch.zeros(1, len(inputs[0]), dtype=torch.long, device=inputs[0].device)
+        return _Evaluation(self, Sequences(empty, empty)).apply(function, [Dense(value[None]) for value in inputs])[0]
 
-    def _op(self, statement: Select | Project) -> Float[Tensor, "rows columns"]:
+
+def _library_tensors(program: Program, dtype: torch.dtype) -> Mapping[str, Float[Tensor, "rows columns"]]:
+    """By the lines that read them."""
+    return {
+        s.name: torch.tensor(build(s.op, s.special_op, *op_bases(program, s)), dtype=dtype)
+        for s in program.statements
+        if isinstance(s, Select | Project) and isinstance(s.op, PrimitiveTensor)
+    }
+
+
+def pattern_of(aggregate: str) -> str:
+    """What the attention weights of an aggregate are called."""
+    return f"{aggregate} pattern"
+
+
+@dataclass(frozen=True)
+class _Schedule:
+    """The lines that have to be computed, and the line after which each variable is needed no more."""
+
+    needed: frozenset[str]
+    last_use: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What follows from the lines alone.
+
+    `seen_by_others` are variables that other positions look at, as keys or values or by way of what these depend on,
+    and the selectors of such queries. `plain` is the schedule without edits and records.
+    """
+
+    names: frozenset[str]
+    statements: tuple[Statement, ...]
+    selects: Mapping[str, Select]
+    seen_by_others: frozenset[str]
+    plain: _Schedule
+
+    @classmethod
+    def of(cls, statements: tuple[Statement, ...]) -> "_Plan":
+        selects = {s.name: s for s in statements if isinstance(s, Select)}
+        patterns = (pattern_of(s.name) for s in statements if isinstance(s, Aggregate))
+        names = frozenset((*INITIAL_VARIABLES, *(s.name for s in statements), *patterns))
+        plain = _schedule(statements, selects, frozenset(), frozenset(), frozenset())
+        return cls(names, statements, selects, _seen_by_others(statements), plain)
+
+    def schedule(self, edits: Mapping[str, Edit], record: frozenset[str]) -> _Schedule:
+        replaced = frozenset(name for name, edit in edits.items() if isinstance(edit, Replaced))
+        apart = frozenset(self.selects.keys() & (edits.keys() | record))
+        return _schedule(self.statements, self.selects, replaced, record, apart) if edits or record else self.plain
+
+
+def _schedule(
+    statements: tuple[Statement, ...],
+    selects: Mapping[str, Select],
+    replaced: frozenset[str],
+    record: frozenset[str],
+    apart: frozenset[str],
+) -> _Schedule:
+    """Selects count where they are aggregated, except those that are evaluated `apart`."""
+
+    def read_by(statement: Statement) -> Iterable[Operand]:
         match statement:
-            case Select(query=query, key=key, op=op, special_op=special_op):
-                rows, columns = basis_of(self.types, query), basis_of(self.types, key)
-            case Project(input=source, op=op, special_op=special_op):
-                rows, columns = basis_of(self.types, source), Tokens(self.program.vocabulary)
-        return self._tensor(op, special_op, rows, columns)
+            case Aggregate(name, selectors, value):
+                pattern = pattern_of(name)
+                if name not in replaced:
+                    yield value
+                if pattern not in replaced and (name not in replaced or pattern in record):
+                    needed.update(selector.variable for selector in selectors)
+                    for selector in selectors:
+                        if selector.variable not in apart:
+                            yield from selects[selector.variable].operands
+            case Select(name) if name not in apart:
+                pass
+            case _ if statement.name not in replaced:
+                needed.update(reference.variable for reference in statement.references)
+                yield from statement.operands
+            case _:
+                pass
 
-    def _tensor(self, op: TensorOp, special: PrimitiveTensor | None, rows: Basis, columns: Basis) -> Tensor:
-        match op:
-            case TensorName(name):
-                return self.tensors[name]
-            case PrimitiveTensor():
-                return torch.tensor(build(op, special, rows, columns), dtype=self.dtype)
-
-
-def basis_of(types: Mapping[str, VariableType], operand: Operand) -> Basis:
-    found = types[operand.variable]
-    assert isinstance(found, Activation)
-    return found.basis
-
-
-def _last_uses(statements: tuple[Statement, ...]) -> dict[str, int]:
-    """The line after which a variable is needed no more; selects count where they are aggregated."""
-    selects = {s.name: s for s in statements if isinstance(s, Select)}
-    uses: dict[str, int] = {}
-    for number, statement in enumerate(statements):
-        for operand in _reads(statement, selects):
-            uses[operand.variable] = number
-            if operand.norm:
-                uses[operand.norm] = number
-    return uses
-
-
-def _reads(statement: Statement, selects: Mapping[str, Select]) -> Iterable[Operand]:
-    match statement:
-        case Aggregate(selectors=selectors, value=value):
-            yield value
-            for selector in selectors:
-                yield selects[selector.variable].query
-                yield selects[selector.variable].key
-        case ElementWise(inputs=inputs) | Norm(inputs=inputs):
-            yield from inputs
-        case Project(input=source):
-            yield source
-        case Select() | Prediction():
-            pass
+    needed = {"prediction", *(name.removesuffix(" pattern") for name in record)}
+    last_use: dict[str, int] = {}
+    for number, statement in reversed(list(enumerate(statements))):
+        if statement.name in needed:
+            for operand in read_by(statement):
+                for name in (operand.variable, operand.norm):
+                    if name:
+                        needed.add(name)
+                        last_use.setdefault(name, number)
+    return _Schedule(frozenset(needed), last_use)
 
 
 def _seen_by_others(statements: tuple[Statement, ...]) -> frozenset[str]:
-    """Variables that other positions look at, as keys or values or by way of what these depend on."""
-    selects = {s.name: s for s in statements if isinstance(s, Select)}
-    seen: set[str] = set()
+    seen = set(INITIAL_VARIABLES)  # which are there everywhere anyhow
     for statement in reversed(statements):
         match statement:
+            case Select(name, query, key):
+                read = [query, key] if name in seen else [key]
             case Aggregate(name, selectors, value):
-                keys = [selects[selector.variable].key for selector in selectors]
-                read = [value, *keys]
+                read = [value]
                 if name in seen:
-                    read += [selects[selector.variable].query for selector in selectors]
+                    seen |= {selector.variable for selector in selectors}
             case ElementWise(name, inputs) | Norm(name, inputs) if name in seen:
                 read = list(inputs)
             case _:
@@ -176,113 +247,141 @@ def _seen_by_others(statements: tuple[Statement, ...]) -> frozenset[str]:
     return frozenset(seen)
 
 
-class _Run:
-    """One evaluation on one batch. What is computed at the wanted positions only is in `narrow`."""
+class _Evaluation:
+    """One evaluation on one batch. What is narrow is computed at the wanted positions only."""
 
     def __init__(
-        self, interpreter: Interpreter, ids: Tensor, positions: Tensor, where: Int[Tensor, "batch wanted"] | None = None
+        self,
+        interpreter: Interpreter,
+        inputs: Sequences,
+        edits: Mapping[str, Edit] = _NO_EDITS,
+        record: frozenset[str] = frozenset(),
     ) -> None:
-        program = interpreter.program
-        self.interpreter = interpreter
-        self.where = where
-        self.narrow: set[str] = set()
-        self.values: dict[str, Value] = {
-            "token": OneHot(ids, len(program.vocabulary)),
-            "pos": OneHot(positions, program.n_positions),
-            "one": OneHot(torch.zeros_like(ids), 1),
-        }
+        self.interpreter, self.inputs, self.edits, self.record = interpreter, inputs, edits, record
+        self.where, self.shape, self.device = inputs.where, inputs.ids.shape, inputs.ids.device
+        self.recorded: dict[str, Tensor] = {}
         self.divisors: dict[str, Tensor] = {}
         self.logit_parts: dict[str, Tensor] = {}
+        # Only of selectors that are edited or recorded; others are evaluated where they are aggregated.
+        self.apart: dict[str, Tensor] = {}
         # Aggregates with the same selectors share their attention weights.
         self.attention: dict[tuple[bool, tuple[str, ...]], Tensor] = {}
-        self.shape = ids.shape
-        length = ids.shape[1]
-        self.future = torch.ones(length, length, dtype=torch.bool).triu(1)
-        self.counts = torch.arange(1, length + 1, dtype=interpreter.dtype)
+        self.bias: dict[bool, Tensor] = {}
+        self.values: dict[str, Value] = {}
+        indices = (inputs.ids, inputs.positions, torch.zeros_like(inputs.ids))
+        for name, index, count in zip(INITIAL_VARIABLES, indices, interpreter.sizes, strict=True):
+            self.values[name] = OneHot(index, count)
+            if self.is_touched(name):
+                one_hot = self.values[name]
+                self.values[name] = Dense(self.settled(name, lambda one_hot=one_hot: self.dense(one_hot)))
 
-    def logits(self) -> Tensor:
-        statements = self.interpreter.program.statements
-        last = self.interpreter.last_use
-        last_attention = {self.attention_key(s): i for i, s in enumerate(statements) if isinstance(s, Aggregate)}
+    def run(self) -> Run[str]:
+        statements, schedule = self.interpreter.statements, self.interpreter.plan.schedule(self.edits, self.record)
+        last, last_attention = schedule.last_use, self.last_attention()
         for number, statement in enumerate(statements):
-            self.execute(statement)
+            if statement.name in schedule.needed:
+                self.execute(statement)
             for name in [name for name in self.values if last.get(name, -1) <= number]:
                 del self.values[name]
             for key in [key for key in self.attention if last_attention[key] <= number]:
                 del self.attention[key]
-        return self.summed_logits()
-
-    def trace(self) -> dict[str, Tensor]:
-        result: dict[str, Tensor] = {}
-        for name in ("token", "pos", "one"):
-            result[name] = self.dense(self.values[name])
-        batch, length = self.shape
-        for statement in self.interpreter.program.statements:
-            self.execute(statement)
-            name = statement.name
-            match statement:
-                case Select():
-                    result[name] = self.scores((name,)).expand(batch, length, length)
-                case Aggregate() | ElementWise():
-                    result[name] = self.dense(self.values[name])
-                case Norm():
-                    result[name] = self.divisors[name]
-                case Project():
-                    result[name] = self.logit_parts[name].expand(batch, length, -1)
-                case Prediction(output=output):
-                    logits = self.summed_logits()
-                    result[name] = logits.softmax(-1) if output == "softmax" else logits.sigmoid()
-        return result
-
-    def operands(self, wanted: Sequence[Operand]) -> list[Tensor]:
-        for statement in self.interpreter.program.statements:
-            self.execute(statement)
-        return [self.dense(self.read(operand)) for operand in wanted]
+        return Run(self.summed_logits(), self.recorded)
 
     def execute(self, statement: Statement) -> None:
-        narrow = self.is_narrow(statement)
-        if narrow:
-            self.narrow.add(statement.name)
+        name = statement.name
         match statement:
-            case Aggregate(name):
-                self.values[name] = Dense(self.rounded(self.aggregate(statement)))
-            case ElementWise(name, inputs, function):
-                self.values[name] = Dense(self.rounded(self.apply(function, [self.read(v, narrow) for v in inputs])))
-            case Norm(name, inputs, op, eps):
-                values = [self.read(v, narrow) for v in inputs]
-                self.divisors[name] = self.root_mean_square(self.combine(op.name, values), eps)
-            case Project(name, source):
-                op = self.interpreter.ops[name]
+            case Select():
+                if self.is_touched(name):
+                    self.apart[name] = self.settled(name, lambda: self.computed(statement))
+            case Aggregate() | ElementWise():
+                self.values[name] = Dense(self.settled(name, lambda: self.rounded(self.computed(statement))))
+            case Norm():
+                self.divisors[name] = self.settled(name, lambda: self.computed(statement))
+            case Project():
+                self.logit_parts[name] = self.settled(name, lambda: self.computed(statement))
+            case Prediction():
+                if self.is_touched(name):
+                    self.recorded[name] = self.computed(statement)
+        if isinstance(statement, Aggregate) and pattern_of(name) in self.record - self.recorded.keys():
+            self.weights(statement)  # which a replaced aggregate has not asked for
+
+    def computed(self, statement: Statement) -> Tensor:
+        name, narrow = statement.name, self.is_narrow(statement.name)
+        match statement:
+            case Select():
+                return self.scores((name,), narrow)
+            case Aggregate():
+                return self.aggregate(statement)
+            case ElementWise(inputs=inputs, function=function):
+                return self.apply(function, [self.read(v, narrow) for v in inputs])
+            case Norm(inputs=inputs, op=op, eps=eps):
+                return self.root_mean_square(self.combine(op.name, [self.read(v, narrow) for v in inputs]), eps)
+            case Project(input=source):
                 # A bias is the same everywhere: one row, broadcast.
-                self.logit_parts[name] = op if _is_one(source) else self.times(self.read(source, narrow), op)
-            case Select() | Prediction():
-                pass  # selects are evaluated where they are aggregated
+                return self.op(name) if self.is_one(source) else self.times(self.read(source, narrow), self.op(name))
+            case Prediction(output=output):
+                logits = self.summed_logits()
+                return logits.softmax(-1) if output == "softmax" else logits.sigmoid()
 
     def summed_logits(self) -> Tensor:
-        prediction = self.interpreter.program.statements[-1]
+        prediction = self.interpreter.statements[-1]
         assert isinstance(prediction, Prediction)
         total = reduce(torch.add, (self.logit_parts[part.variable] for part in prediction.logits))
         return total.expand(*(self.shape if self.where is None else self.where.shape), -1)
 
-    def is_narrow(self, statement: Statement) -> bool:
-        return self.where is not None and statement.name not in self.interpreter.seen_by_others
+    def is_narrow(self, name: str) -> bool:
+        return self.where is not None and name not in self.interpreter.plan.seen_by_others
+
+    # ----------------------------------------------------------------------- edits and records
+
+    def is_touched(self, name: str) -> bool:
+        return name in self.edits or name in self.record
+
+    def settled(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
+        """The value of a variable, recorded where that is wanted: as computed, or what an edit makes of it."""
+        if not self.is_touched(name):
+            return compute()
+        edit, shape = self.edits.get(name), self.shape_of(name)
+        nothing = torch.zeros((), dtype=self.interpreter.dtype, device=self.device)
+        value = nothing if isinstance(edit, Replaced) else compute().expand(shape)
+        try:
+            value = edited(value, edit).to(nothing).expand(shape)
+        except RuntimeError:
+            raise DraspError(f"the edit of `{name}` does not fit a value of shape {list(shape)}") from None
+        if name in self.record:
+            self.recorded[name] = value
+        return value
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        variable = name.removesuffix(" pattern")
+        batch, length = self.shape
+        places = self.where.shape[1] if self.where is not None and self.is_narrow(variable) else length
+        match self.interpreter.types[name] if name == variable else None:
+            case Activation(basis):
+                return batch, places, size(basis)
+            case Divisor():
+                return batch, places
+            case Logits():
+                return batch, places, self.interpreter.sizes[0]
+            case _:
+                return batch, places, length
 
     # ------------------------------------------------------------------------------- attention
 
+    def last_attention(self) -> dict[tuple[bool, tuple[str, ...]], int]:
+        statements = self.interpreter.statements
+        return {self.attention_key(s): i for i, s in enumerate(statements) if isinstance(s, Aggregate)}
+
     def attention_key(self, statement: Aggregate) -> tuple[bool, tuple[str, ...]]:
-        return self.is_narrow(statement), tuple(selector.variable for selector in statement.selectors)
+        return self.is_narrow(statement.name), tuple(selector.variable for selector in statement.selectors)
 
     def aggregate(self, statement: Aggregate) -> Float[Tensor, "batch queries dims"]:
-        key = narrow, names = self.attention_key(statement)
         value = self.read(statement.value)
-        if not names:
-            mean = self.dense(value).cumsum(1) / self.counts[:, None]
-            return self.at_wanted(mean) if narrow else mean
-        if key not in self.attention:
-            future = self.future[self.where] if narrow else self.future
-            scores = self.scores(names, narrow).expand(-1, future.shape[-2], -1)
-            self.attention[key] = scores.masked_fill(future, -math.inf).softmax(-1)
-        weights = self.attention[key]
+        if not statement.selectors and not self.is_touched(pattern_of(statement.name)):
+            counts = torch.arange(1, self.shape[1] + 1, dtype=self.interpreter.dtype, device=self.device)
+            mean = self.dense(value).cumsum(1) / counts[:, None]
+            return self.at_wanted(mean) if self.is_narrow(statement.name) else mean
+        weights = self.weights(statement)
         match value:
             case Dense(dense):
                 return weights @ dense
@@ -294,22 +393,38 @@ class _Run:
                     2, index[:, None, :].expand(batch, shares.shape[1], -1), shares.expand(batch, -1, -1)
                 )
 
-    def scores(self, names: tuple[str, ...], narrow: bool = False) -> Scores:
+    def weights(self, statement: Aggregate) -> Float[Tensor, "#batch queries key"]:
+        return self.settled(pattern_of(statement.name), lambda: self.shared_weights(self.attention_key(statement)))
+
+    def shared_weights(self, key: tuple[bool, tuple[str, ...]]) -> Float[Tensor, "#batch queries key"]:
+        narrow, names = key
+        if key not in self.attention:
+            if narrow not in self.bias:
+                self.bias[narrow] = self.inputs.bias(narrow).to(self.interpreter.dtype)
+            self.attention[key] = causal_weights(self.scores(names, narrow), self.bias[narrow])
+        return self.attention[key]
+
+    def scores(self, names: tuple[str, ...], narrow: bool) -> Scores:
         """The sum of selectors. Those with the same key are added on the query's side first."""
+        parts: list[Tensor] = []
         by_key: dict[Operand, list[Select]] = {}
         for name in names:
-            select = self.interpreter.selects[name]
-            by_key.setdefault(select.key, []).append(select)
-        parts: list[Tensor] = []
+            if name in self.apart:
+                scores = self.apart[name]
+                parts.append(self.at_wanted(scores) if narrow and not self.is_narrow(name) else scores)
+            else:
+                select = self.interpreter.plan.selects[name]
+                by_key.setdefault(select.key, []).append(select)
         for operand, selects in by_key.items():
             rows = reduce(torch.add, (self.query_rows(select, narrow) for select in selects))
             parts.append(self.against_keys(rows, self.read(operand)))
-        return reduce(torch.add, parts)
+        nothing = torch.zeros(1, 1, self.shape[1], dtype=self.interpreter.dtype, device=self.device)
+        return reduce(torch.add, parts) if parts else nothing
 
     def query_rows(self, select: Select, narrow: bool) -> Float[Tensor, "#batch #query dims"]:
         """What each query looks for, in the key's basis."""
-        op = self.interpreter.ops[select.name]
-        return op[None] if _is_one(select.query) else self.times(self.read(select.query, narrow), op)
+        op = self.op(select.name)
+        return op[None] if self.is_one(select.query) else self.times(self.read(select.query, narrow), op)
 
     def against_keys(self, rows: Float[Tensor, "#batch #query dims"], key: Value) -> Scores:
         match key:
@@ -325,7 +440,7 @@ class _Run:
     def read(self, operand: Operand, narrow: bool = False) -> Value:
         """The operand's value; `narrow`: at the wanted positions."""
         value = self.values[operand.variable]
-        if narrow and operand.variable not in self.narrow:
+        if narrow and not self.is_narrow(operand.variable):
             match value:
                 case Dense(dense):
                     value = Dense(self.at_wanted(dense))
@@ -334,7 +449,7 @@ class _Run:
         if operand.norm is None:
             return value
         divisor = self.divisors[operand.norm]
-        if narrow and operand.norm not in self.narrow:
+        if narrow and not self.is_narrow(operand.norm):
             divisor = self.at_wanted(divisor)
         match value:
             case Dense(dense):
@@ -363,9 +478,17 @@ class _Run:
                 found = torch.nn.functional.embedding(index, op)
                 return found if weight is None else found * weight[..., None]
 
+    def op(self, name: str) -> Float[Tensor, "rows columns"]:
+        return self.interpreter.ops[name].to(self.device)
+
+    def stored(self, name: str) -> Tensor:
+        return self.interpreter.tensors[name].to(self.device)
+
+    def is_one(self, operand: Operand) -> bool:
+        return operand == ONE and "one" not in self.edits
+
     def combine(self, name: str, values: list[Value]) -> Float[Tensor, "batch pos dims"]:
-        tensors = self.interpreter.tensors
-        return reduce(torch.add, (self.times(v, tensors[f"{name}.{i}"]) for i, v in enumerate(values)))
+        return reduce(torch.add, (self.times(v, self.stored(f"{name}.{i}")) for i, v in enumerate(values)))
 
     def root_mean_square(self, x: Float[Tensor, "batch pos dims"], eps: float) -> Float[Tensor, "batch pos"]:
         return (x.square().mean(-1) + eps).sqrt()
@@ -373,12 +496,11 @@ class _Run:
     def apply(self, function: Function, inputs: list[Value]) -> Float[Tensor, "batch pos dims"]:
         match function:
             case Network(name, activation, eps):
-                tensors = self.interpreter.tensors
                 x = self.combine(name, inputs)
                 if eps is not None:
                     x = x / self.root_mean_square(x, eps)[..., None]
-                hidden = x @ tensors[f"{name}.hidden"] + tensors[f"{name}.hidden_bias"]
-                return ACTIVATIONS[activation](hidden) @ tensors[f"{name}.out"] + tensors[f"{name}.out_bias"]
+                hidden = ACTIVATIONS[activation](x @ self.stored(f"{name}.hidden") + self.stored(f"{name}.hidden_bias"))
+                return hidden @ self.stored(f"{name}.out") + self.stored(f"{name}.out_bias")
             case PrimitiveFunction(primitive, arguments):
                 run = function_primitives()[primitive].function
                 return run(torch, [self.dense(x) for x in inputs], *arguments).to(self.interpreter.dtype)
@@ -390,7 +512,3 @@ class _Run:
         step = 2.0**self.interpreter.precision
         slack = 16 * torch.finfo(x.dtype).eps * step
         return (x * step + slack).floor() / step
-
-
-def _is_one(operand: Operand) -> bool:
-    return operand.variable == "one" and operand.norm is None

@@ -6,22 +6,15 @@ from typing import Any, cast
 from drasp.language.bases import describe, labels
 from drasp.language.checker import Activation, variable_types
 from drasp.language.printer import statement_text
+from drasp.language.remarks import remark
 from drasp.language.syntax import (
-    Aggregate,
-    ElementWise,
     Network,
-    Norm,
     Operand,
-    Prediction,
     PrimitiveFunction,
     PrimitiveTensor,
     Program,
-    Project,
-    Select,
-    Statement,
+    Reference,
     TensorName,
-    TensorOp,
-    tensor_names,
 )
 
 SCHEMA_VERSION = 1
@@ -34,8 +27,10 @@ def to_json(program: Program) -> str:
     types = variable_types(program)
     lines: list[dict[str, Any]] = []
     for number, statement in enumerate(program.statements, 1):
-        line = {"number": number, "name": statement.name, "text": statement_text(statement)}
-        line |= {"comment": statement.comment, **_parts(statement), "tensors": list(tensor_names(statement))}
+        line: dict[str, Any] = {"number": number, "name": statement.name, "text": statement_text(statement)}
+        line |= {"comment": remark(statement), "sites": [str(site) for site in statement.sites], "kind": statement.kind}
+        line |= {name: _plain(part) for name, part in statement.parts.items()}
+        line["tensors"] = list(statement.tensor_names)
         match types.get(statement.name):
             case Activation(basis):
                 names = labels(basis)
@@ -61,38 +56,21 @@ def to_json(program: Program) -> str:
     return json.dumps({**header, "lines": lines, "tensors": tensors}, ensure_ascii=False, indent=1) + "\n"
 
 
-def _parts(statement: Statement) -> dict[str, Any]:
-    match statement:
-        case Select(query=query, key=key, op=op, special_op=special):
-            sides = {"query": _operand(query), "key": _operand(key)}
-            return {"kind": "select", **sides, "op": _op(op), "special_op": special and _op(special)}
-        case Aggregate(selectors=selectors, value=value):
-            return {"kind": "aggregate", "selectors": [s.variable for s in selectors], "value": _operand(value)}
-        case ElementWise(inputs=inputs, function=function):
-            return {"kind": "element_wise_op", "inputs": [_operand(i) for i in inputs], "function": _function(function)}
-        case Norm(inputs=inputs, op=op, eps=eps):
-            return {"kind": "norm", "inputs": [_operand(i) for i in inputs], "op": _op(op), "eps": eps}
-        case Project(input=source, op=op, special_op=special):
-            return {"kind": "project", "input": _operand(source), "op": _op(op), "special_op": special and _op(special)}
-        case Prediction(output=output, logits=logits):
-            return {"kind": "prediction", "output": output, "logits": [part.variable for part in logits]}
-
-
-def _operand(operand: Operand) -> dict[str, Any]:
-    return {"variable": operand.variable, "norm": operand.norm}
-
-
-def _op(op: TensorOp) -> dict[str, Any]:
-    match op:
+def _plain(part: Any) -> Any:
+    match part:
+        case Operand(variable, norm):
+            return {"variable": variable, "norm": norm}
+        case Reference(variable):
+            return variable
         case TensorName(name):
             return {"tensor": name}
         case PrimitiveTensor(primitive, arguments, scale):
             return {"primitive": primitive, "arguments": list(arguments), "scale": scale}
-
-
-def _function(function: Network | PrimitiveFunction) -> dict[str, Any]:
-    match function:
         case Network(name, activation, eps):
             return {"mlp": name, "activation": activation, "eps": eps}
         case PrimitiveFunction(primitive, arguments):
             return {"primitive": primitive, "arguments": list(arguments)}
+        case tuple():
+            return [_plain(each) for each in cast(tuple[Any, ...], part)]
+        case _:
+            return part

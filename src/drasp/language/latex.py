@@ -6,10 +6,10 @@ A tensor without a name is a letter in a circle; what has a tensor, and the tens
 from string import ascii_lowercase
 
 from drasp.language.bases import describe
-from drasp.language.checker import variable_types
-from drasp.language.interpreter import basis_of
+from drasp.language.checker import op_bases
 from drasp.language.printer import statement_text
-from drasp.language.syntax import Prediction, Program, Project, Select, Statement, TensorName
+from drasp.language.remarks import remark
+from drasp.language.syntax import Prediction, Program, Project, Select, Statement
 
 _COLOURS = ("0.12,0.47,0.71", "0.85,0.37,0.01", "0.17,0.63,0.17", "0.84,0.15,0.16", "0.58,0.40,0.74", "0.55,0.34,0.29")
 _HEAD = r"""% needs \usepackage{fancyvrb,xcolor,tikz}
@@ -31,7 +31,7 @@ def to_latex(program: Program) -> str:
 
 def _circles(program: Program) -> dict[str, str]:
     """A letter for each select or project whose tensor has no name."""
-    unnamed = [s.name for s in program.statements if isinstance(s, Select | Project) and isinstance(s.op, TensorName)]
+    unnamed = [s.name for s in program.statements if isinstance(s, Select | Project) and s.stored]
     return {name: ascii_lowercase[i] if i < 26 else str(i) for i, name in enumerate(unnamed)}
 
 
@@ -49,8 +49,8 @@ def _line(number: int, statement: Statement, circles: dict[str, str]) -> str:
             text = f"{head} = {_escaped(rest)}".replace("+", "+\n\t\t\t")
         case _:
             text = f"{head} = {_escaped(rest)}"
-    comment = f"\t# {_escaped(' '.join(statement.comment.split()))}" if statement.comment else ""
-    return f"{number + 1}. {text}{comment}"
+    behind = remark(statement)
+    return f"{number + 1}. {text}\t# {_escaped(behind)}" if behind else f"{number + 1}. {text}"
 
 
 def _coloured(text: str, number: int) -> str:
@@ -64,15 +64,9 @@ def _escaped(text: str) -> str:
 
 def _legend(program: Program, circles: dict[str, str]) -> str:
     """What the circles stand for, as comments: the numbers are in program.safetensors."""
-    types = variable_types(program)
     lines: list[str] = []
     for statement in program.statements:
-        match statement:
-            case Select(name, query, key, TensorName(tensor)):
-                sides = f"{describe(basis_of(types, query))} by {describe(basis_of(types, key))}"
-            case Project(name, source, TensorName(tensor)):
-                sides = f"{describe(basis_of(types, source))} by token ({len(program.vocabulary)})"
-            case _:
-                continue
-        lines.append(f"% {circles[name]}: tensor {tensor}, {sides}\n")
+        if isinstance(statement, Select | Project) and statement.name in circles:
+            rows, columns = map(describe, op_bases(program, statement))
+            lines.append(f"% {circles[statement.name]}: tensor {statement.stored}, {rows} by {columns}\n")
     return "".join(lines)

@@ -25,7 +25,6 @@ from drasp.language.printer import statement_text
 from drasp.language.syntax import (
     Aggregate,
     ElementWise,
-    Function,
     Network,
     Norm,
     Operand,
@@ -35,7 +34,6 @@ from drasp.language.syntax import (
     Project,
     Select,
     Statement,
-    tensor_names,
 )
 
 _LITERAL_ENTRIES = 256  # tensors of at most this size are written as numbers
@@ -118,7 +116,7 @@ _TAKEN = {
 
 def to_python(program: Program) -> str:
     """The text of `program.py`."""
-    interpreter = Interpreter(program)  # checks the program and builds the primitives' tensors
+    interpreter = Interpreter.of(program)  # checks the program and builds the primitives' tensors
     names = _Names(program)
     body: list[str] = []
     attention: dict[tuple[str, ...], str] = {}
@@ -157,8 +155,9 @@ class _Names:
         variable = self.safe(operand.variable)
         return f"({variable} / {self.safe(operand.norm)})" if operand.norm else variable
 
-    def combined(self, name: str, inputs: tuple[Operand, ...]) -> str:
-        return _sum(f'{self.operand(operand)} @ T["{name}.{i}"]' for i, operand in enumerate(inputs))
+    def combined(self, line: Norm | ElementWise) -> str:
+        pairs = zip(line.inputs, line.source_names, strict=True)
+        return _sum(f'{self.operand(operand)} @ T["{name}"]' for operand, name in pairs)
 
 
 def _sum(terms: Iterable[str]) -> str:
@@ -177,26 +176,26 @@ def _python(statement: Statement, names: _Names, attention: dict[tuple[str, ...]
         case Aggregate(selectors=selectors, value=value):
             weights = attention[tuple(selector.variable for selector in selectors)]
             return f"{name} = {weights} @ {names.operand(value)}"
-        case Norm(inputs=inputs, op=op, eps=eps):
-            return f"{name} = norm({names.combined(op.name, inputs)}, {eps!r})"
-        case ElementWise(inputs=inputs, function=function):
-            return _element_wise(name, names, inputs, function)
+        case Norm(eps=eps):
+            return f"{name} = norm({names.combined(statement)}, {eps!r})"
+        case ElementWise():
+            return _element_wise(statement, name, names)
         case Project(input=source):
             return f"{name} = {names.operand(source)} @ {_op(statement)}"
         case Prediction(logits=logits):
             return f"return {_sum(names.safe(part.variable) for part in logits)}"
 
 
-def _element_wise(name: str, names: _Names, inputs: tuple[Operand, ...], function: Function) -> str:
-    match function:
+def _element_wise(statement: ElementWise, name: str, names: _Names) -> str:
+    match statement.function:
         case Network(network, activation, eps):
-            lines = [f"{name} = {names.combined(network, inputs)}"]
+            lines = [f"{name} = {names.combined(statement)}"]
             if eps is not None:
                 lines.append(f"{name} = {name} / norm({name}, {eps!r})")
             hidden = f'{activation}({name} @ T["{network}.hidden"] + T["{network}.hidden_bias"])'
             return "\n    ".join([*lines, f'{name} = {hidden} @ T["{network}.out"] + T["{network}.out_bias"]'])
         case PrimitiveFunction(primitive, arguments):
-            values = ", ".join(["np", f"[{', '.join(map(names.operand, inputs))}]", *map(repr, arguments)])
+            values = ", ".join(["np", f"[{', '.join(map(names.operand, statement.inputs))}]", *map(repr, arguments)])
             return f"{name} = {primitive}({values})"
 
 
@@ -206,7 +205,7 @@ def _op(statement: Select | Project) -> str:
 
 def _op_key(statement: Select | Project) -> str:
     """A stored tensor's own name, or, for a primitive, the name of the variable it makes."""
-    return next(iter(tensor_names(statement)), f"op of {statement.name}")
+    return statement.stored or f"op of {statement.name}"
 
 
 def _function_sources(program: Program) -> list[str]:
@@ -233,9 +232,9 @@ def _source_without_decorator(function: Callable[..., Any]) -> str:
 def _tensor_table(program: Program, interpreter: Interpreter) -> str:
     tensors: dict[str, Tensor] = {}
     for statement in program.statements:
-        for name in tensor_names(statement):
+        for name in statement.tensor_names:
             tensors[name] = program.tensors[name]
-        if isinstance(statement, Select | Project) and not tensor_names(statement):
+        if isinstance(statement, Select | Project) and not statement.tensor_names:
             tensors[_op_key(statement)] = interpreter.ops[statement.name]
     rows = "".join(f'    "{name}": {_tensor_source(tensor)},\n' for name, tensor in tensors.items())
     return f"T = {{\n{rows}}}\n"

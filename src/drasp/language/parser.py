@@ -14,15 +14,15 @@ from torch import Tensor
 
 from drasp.errors import DraspError
 from drasp.language.function_primitives import function_primitives
+from drasp.language.remarks import read_remark
 from drasp.language.syntax import (
     DEFAULT_SCALE,
     INITIAL_VARIABLES,
     ONE,
-    Aggregate,
-    ElementWise,
+    STATEMENTS,
+    Argument,
     Function,
     Network,
-    Norm,
     Operand,
     Place,
     Prediction,
@@ -30,9 +30,7 @@ from drasp.language.syntax import (
     PrimitiveTensor,
     Program,
     ProgramError,
-    Project,
     Reference,
-    Select,
     Statement,
     TensorName,
     TensorOp,
@@ -227,44 +225,51 @@ def _statement(item: Node, comment: str) -> Statement:
         raise ProgramError(place, f"found `{target} = {call}(…)`, expected {expected} before the `=`")
     if target in INITIAL_VARIABLES:
         raise ProgramError(place, f"`{target}` is a variable of every program and cannot be defined")
-    return replace(statement, comment=comment, place=place)
+    sites, words = read_remark(comment)
+    return replace(statement, sites=sites, comment=words, place=place)
 
 
 def _call(name: str, arguments: _Arguments) -> Statement:
-    match str(arguments.call):
-        case "select":
-            query = arguments.take_if_there("q")
-            return Select(
-                name,
-                _operand(query) if query else ONE,
-                _operand(arguments.take("k")),
-                _tensor(arguments.take("op"), "select"),
-                _special(arguments.take_if_there("special_op"), "select"),
-            )
-        case "aggregate":
-            selectors = tuple(Reference(str(token), _place(token)) for token in arguments.take("s").children)
-            return Aggregate(name, selectors, _operand(arguments.take("v")))
-        case "element_wise_op":
-            return ElementWise(name, _inputs(arguments), _function(arguments.take("func")))
-        case "norm":
-            op = _tensor(arguments.take("op"), "norm")
-            eps = arguments.take("eps")
-            if not isinstance(op, TensorName) or not 0 <= _number(eps) < 1:
-                raise ProgramError(_place(eps), "`norm` needs a stored tensor `op=` and an `eps=` from 0 to 1")
-            return Norm(name, _inputs(arguments), op, _number(eps))
-        case "project":
-            source = arguments.take_if_there("inp")
-            return Project(
-                name,
-                _operand(source) if source else ONE,
-                _tensor(arguments.take("op"), "project"),
-                _special(arguments.take_if_there("special_op"), "project"),
-            )
-        case "softmax" | "sigmoid" as output:
-            return Prediction(output, _logits(arguments))
-        case unknown:
-            calls = ("select", "aggregate", "element_wise_op", "norm", "project", "softmax", "sigmoid")
-            raise ProgramError(_place(arguments.call), f"found `{unknown}`, expected {_nearest(unknown, calls)}")
+    call = str(arguments.call)
+    kind = _calls().get(call)
+    if kind is None:
+        raise ProgramError(_place(arguments.call), f"found `{call}`, expected {_nearest(call, list(_calls()))}")
+    first = {"output": call} if kind is Prediction else {"name": name}
+    return kind(**first, **{a.field: _value(a, arguments, kind.kind) for a in kind.arguments})
+
+
+@cache
+def _calls() -> Mapping[str, type[Statement]]:
+    """What a call of that name makes; a prediction is written as what turns logits into one."""
+    plain = {kind.kind: kind for kind in STATEMENTS if kind is not Prediction}
+    return plain | dict.fromkeys(("softmax", "sigmoid"), Prediction)
+
+
+def _value(argument: Argument, arguments: _Arguments, statement: str) -> Any:
+    """What fills a field: what stands behind the argument's keyword, or without one."""
+    match argument.form:
+        case "operands":
+            return _inputs(arguments)
+        case "sum":
+            return _logits(arguments)
+        case _:
+            take = arguments.take_if_there if argument.optional else arguments.take
+            node = take(argument.keyword)
+    match argument.form:
+        case "operand":
+            return _operand(node) if node else ONE
+        case "references":
+            return tuple(Reference(str(token), _place(token)) for token in node.children)
+        case "tensor":
+            return _tensor(node, statement)
+        case "stored":
+            return _stored(node, statement)
+        case "primitive":
+            return _special(node, statement)
+        case "function":
+            return _function(node)
+        case "fraction":
+            return _fraction(node, statement)
 
 
 def _nearest(found: str, known: tuple[str, ...] | list[str]) -> str:
@@ -314,6 +319,23 @@ def _tensor(node: Node, statement: str) -> TensorOp:
         raise ProgramError(place, f"found the unknown primitive {token}, expected one of {known}")
     scale = _number(node.children[1]) if len(node.children) > 1 else DEFAULT_SCALE
     return PrimitiveTensor(*found, scale, place)
+
+
+_NEEDS = "`{}` needs a stored tensor `op=` and an `eps=` from 0 to 1"
+
+
+def _stored(node: Node, statement: str) -> TensorName:
+    match _tensor(node, statement):
+        case TensorName() as name:
+            return name
+        case PrimitiveTensor(place=place):
+            raise ProgramError(place, _NEEDS.format(statement))
+
+
+def _fraction(token: Token, statement: str) -> float:
+    if not 0 <= _number(token) < 1:
+        raise ProgramError(_place(token), _NEEDS.format(statement))
+    return _number(token)
 
 
 def _special(node: Node | None, statement: str) -> PrimitiveTensor | None:

@@ -1,22 +1,19 @@
 """Writes the text form: what the parser reads back as the same program."""
 
 from textwrap import fill
+from typing import Any
 
+from drasp.language.remarks import remark
 from drasp.language.syntax import (
     ONE,
-    Aggregate,
-    ElementWise,
+    Argument,
     Function,
     Network,
-    Norm,
     Operand,
     Prediction,
     PrimitiveFunction,
     PrimitiveTensor,
     Program,
-    Project,
-    Reference,
-    Select,
     Statement,
     TensorName,
     TensorOp,
@@ -43,45 +40,42 @@ def listing(program: Program) -> str:
 
 
 def _line(statement: Statement) -> str:
-    text = statement_text(statement)
-    comment = " ".join(statement.comment.split())  # a comment ends with its line
-    return f"{text}  # {comment}" if comment else text
+    text, behind = statement_text(statement), remark(statement)
+    return f"{text}  # {behind}" if behind else text
 
 
 def statement_text(statement: Statement) -> str:
     """One statement without number and comment."""
-    match statement:
-        case Select(name, query, key, op, special_op):
-            sides = f"k={_operand(key)}" if query == ONE else f"q={_operand(query)}, k={_operand(key)}"
-            return f"{name} = select({sides}, {_tensors(op, special_op, 'select')})"
-        case Aggregate(name, selectors, value):
-            return f"{name} = aggregate(s={_sum(selectors) or '[]'}, v={_operand(value)})"
-        case ElementWise(name, inputs, function):
-            return f"{name} = element_wise_op({_operands(inputs)}, func={_function(function)})"
-        case Norm(name, inputs, op, eps):
-            return f"{name} = norm({_operands(inputs)}, op={op.name}, eps={print_number(eps)})"
-        case Project(name, source, op, special_op):
-            side = "" if source == ONE else f"inp={_operand(source)}, "
-            return f"{name} = project({side}{_tensors(op, special_op, 'project')})"
-        case Prediction(output, logits):
-            return f"prediction = {output}({_sum(logits)})"
+    call = statement.output if isinstance(statement, Prediction) else statement.kind
+    arguments = [_argument(a, statement.parts[a.field], statement.kind) for a in statement.arguments]
+    return f"{statement.name} = {call}({', '.join(text for text in arguments if text)})"
+
+
+def _argument(argument: Argument, value: Any, statement: str) -> str:
+    if argument.optional and value in (None, ONE):
+        return ""
+    text = _value(argument, value, statement)
+    return f"{argument.keyword}={text}" if argument.keyword else text
+
+
+def _value(argument: Argument, value: Any, statement: str) -> str:
+    match argument.form:
+        case "operand":
+            return _operand(value)
+        case "operands":
+            return ", ".join(map(_operand, value))
+        case "references" | "sum":
+            return "+".join(reference.variable for reference in value) or "[]"
+        case "tensor" | "stored" | "primitive":
+            return _tensor(value, statement)
+        case "function":
+            return _function(value)
+        case "fraction":
+            return print_number(value)
 
 
 def _operand(operand: Operand) -> str:
     return f"{operand.variable}/{operand.norm}" if operand.norm else operand.variable
-
-
-def _operands(operands: tuple[Operand, ...]) -> str:
-    return ", ".join(map(_operand, operands))
-
-
-def _sum(references: tuple[Reference, ...]) -> str:
-    return "+".join(reference.variable for reference in references)
-
-
-def _tensors(op: TensorOp, special_op: PrimitiveTensor | None, statement: str) -> str:
-    text = f"op={_tensor(op, statement)}"
-    return f"{text}, special_op={print_primitive(special_op, statement)}" if special_op else text
 
 
 def _tensor(op: TensorOp, statement: str) -> str:

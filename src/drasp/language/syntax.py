@@ -2,12 +2,18 @@
 
 The statements are those of the language's definition. Two notations of the text form are sugar: a select
 without `q=` has the constant variable `one` as its query, and a project without `inp=` has it as its input.
+
+What holds for all statements (what they read, how that is mapped, which tensors they name) follows from their fields;
+how they are written follows from a table that stands with each: parser, printer, JSON and page are driven by these.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
+import torch
 from torch import Tensor
 
 from drasp.errors import DraspError
@@ -42,6 +48,11 @@ class ProgramError(DraspError):
 def _place() -> Any:
     """A field that says where a node was read; nodes are equal wherever they stand."""
     return field(default=Place(), compare=False, repr=False)
+
+
+def _sites() -> Any:
+    """A field for what of a model a line stands for, which is no part of what it says."""
+    return field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -107,69 +118,237 @@ class PrimitiveFunction:
 Function: TypeAlias = Network | PrimitiveFunction
 
 
+# How an argument is written: `x/n1`; `x, y/n1`; `s1+s2` or `[]`; the same without a keyword; `A1` or `(k==q)`; only the
+# one or the other of these; `mlp(F1, relu)` or `harden`; a number from 0 to 1.
+Form: TypeAlias = Literal[
+    "operand", "operands", "references", "sum", "tensor", "stored", "primitive", "function", "fraction"
+]
+
+
 @dataclass(frozen=True)
-class Select:
+class Argument:
+    """An argument of a call in the text form, and the field that it fills; an optional one may be left out."""
+
+    keyword: str
+    field: str
+    form: Form
+    optional: bool = False
+
+
+T = TypeVar("T")
+Same = TypeVar("Same", bound="Line")
+
+
+class Line:
+    """What the statements have in common.
+
+    `prefix` and `tensor_prefix` are what the variable and its tensors are called before their number. `sites` are
+    what of a model a line stands for; `comment` is a person's own words.
+    """
+
+    kind: ClassVar[str]
+    prefix: ClassVar[str] = ""
+    tensor_prefix: ClassVar[str] = ""
+    arguments: ClassVar[tuple[Argument, ...]]
+
+    sites: tuple[Site, ...]
+    comment: str
+    place: Place
+
+    @cached_property
+    def parts(self) -> dict[str, Any]:
+        """What the statement says besides its name: the fields of its own kind, by their names."""
+        common = ("name", "sites", "comment", "place")
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in common}  # pyright: ignore
+
+    def _parts_of(self, kind: type[T]) -> tuple[T, ...]:
+        groups = [cast(tuple[Any, ...], p if isinstance(p, tuple) else (p,)) for p in self.parts.values()]
+        return tuple(part for group in groups for part in group if isinstance(part, kind))
+
+    @cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        return self._parts_of(Operand)
+
+    @cached_property
+    def references(self) -> tuple[Reference, ...]:
+        return self._parts_of(Reference)
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """The names of all variables read, norms included, in the order in which they stand."""
+        divided = [(operand.variable, operand.norm) for operand in self.operands]
+        return (*(r.variable for r in self.references), *(name for pair in divided for name in pair if name))
+
+    def map(
+        self: Same,
+        operand: Callable[[Operand], Operand] = lambda old: old,
+        reference: Callable[[Reference], Reference] = lambda old: old,
+    ) -> Same:
+        """The statement with each operand and each reference put through a function."""
+
+        def mapped(part: Any) -> Any:
+            match part:
+                case Operand():
+                    return operand(part)
+                case Reference():
+                    return reference(part)
+                case tuple():
+                    return tuple(map(mapped, part))  # pyright: ignore
+                case _:
+                    return part
+
+        return replace(self, **{name: mapped(part) for name, part in self.parts.items()})  # pyright: ignore
+
+    def renamed(self: Same, names: Mapping[str, str]) -> Same:
+        """Reads other variables instead."""
+
+        def operand(old: Operand) -> Operand:
+            norm = names.get(old.norm, old.norm) if old.norm else None
+            return Operand(names.get(old.variable, old.variable), norm)
+
+        return self.map(operand, lambda old: Reference(names.get(old.variable, old.variable)))
+
+    @property
+    def stored(self) -> str | None:
+        """The name of what it has stored: a tensor, or several whose names begin so."""
+        return next((part.name for part in self._parts_of(TensorName) + self._parts_of(Network)), None)
+
+    def with_stored(self: Same, name: str) -> Same:
+        """Reads what is stored under another name."""
+        parts = {
+            key: replace(part, name=name) for key, part in self.parts.items() if isinstance(part, TensorName | Network)
+        }
+        return replace(self, **parts)  # pyright: ignore
+
+    @property
+    def tensor_names(self) -> tuple[str, ...]:
+        """The stored tensors that a statement reads, in the order in which they are applied."""
+        return () if self.stored is None else (self.stored,)
+
+
+@dataclass(frozen=True)
+class Select(Line):
+    kind = "select"
+    prefix, tensor_prefix = "s", "A"
+    arguments = (
+        Argument("q", "query", "operand", optional=True),
+        Argument("k", "key", "operand"),
+        Argument("op", "op", "tensor"),
+        Argument("special_op", "special_op", "primitive", optional=True),
+    )
+
     name: str
     query: Operand
     key: Operand
     op: TensorOp
     special_op: PrimitiveTensor | None = None
-    sites: tuple[Site, ...] = ()
+    sites: tuple[Site, ...] = _sites()
     comment: str = ""
     place: Place = _place()
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class Aggregate(Line):
     """Softmax over the sum of the selectors; uniform where there is none."""
+
+    kind = "aggregate"
+    prefix = "a"
+    arguments = (Argument("s", "selectors", "references"), Argument("v", "value", "operand"))
 
     name: str
     selectors: tuple[Reference, ...]
     value: Operand
-    sites: tuple[Site, ...] = ()
+    sites: tuple[Site, ...] = _sites()
     comment: str = ""
     place: Place = _place()
 
 
+class _Combining(Line):
+    """A line whose inputs are added up first, each times a stored tensor of its own."""
+
+    inputs: tuple[Operand, ...]
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """These tensors, one for each input; none where a function of the library takes the inputs as they are."""
+        return () if self.stored is None else tuple(f"{self.stored}.{i}" for i in range(len(self.inputs)))
+
+    @property
+    def tensor_names(self) -> tuple[str, ...]:
+        return self.source_names
+
+
 @dataclass(frozen=True)
-class ElementWise:
+class ElementWise(_Combining):
+    kind = "element_wise_op"
+    prefix, tensor_prefix = "m", "F"
+    arguments = (Argument("", "inputs", "operands"), Argument("func", "function", "function"))
+
     name: str
     inputs: tuple[Operand, ...]
     function: Function
-    sites: tuple[Site, ...] = ()
+    sites: tuple[Site, ...] = _sites()
     comment: str = ""
     place: Place = _place()
 
+    @property
+    def tensor_names(self) -> tuple[str, ...]:
+        match self.function:
+            case Network(name):
+                parts = ("hidden", "hidden_bias", "out", "out_bias")
+                return (*self.source_names, *(f"{name}.{part}" for part in parts))
+            case PrimitiveFunction():
+                return ()
+
 
 @dataclass(frozen=True)
-class Norm:
+class Norm(_Combining):
     """The root of the mean square, plus eps, of a weighted sum of variables: a layer norm's divisor."""
+
+    kind = "norm"
+    prefix, tensor_prefix = "n", "N"
+    arguments = (
+        Argument("", "inputs", "operands"),
+        Argument("op", "op", "stored"),
+        Argument("eps", "eps", "fraction"),
+    )
 
     name: str
     inputs: tuple[Operand, ...]
     op: TensorName
     eps: float
-    sites: tuple[Site, ...] = ()
+    sites: tuple[Site, ...] = _sites()
     comment: str = ""
     place: Place = _place()
 
 
 @dataclass(frozen=True)
-class Project:
+class Project(Line):
+    kind = "project"
+    prefix, tensor_prefix = "logits", "R"
+    arguments = (
+        Argument("inp", "input", "operand", optional=True),
+        Argument("op", "op", "tensor"),
+        Argument("special_op", "special_op", "primitive", optional=True),
+    )
+
     name: str
     input: Operand
     op: TensorOp
     special_op: PrimitiveTensor | None = None
-    sites: tuple[Site, ...] = ()
+    sites: tuple[Site, ...] = _sites()
     comment: str = ""
     place: Place = _place()
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Line):
+    kind = "prediction"
+    arguments = (Argument("", "logits", "sum"),)
+
     output: Output
     logits: tuple[Reference, ...]
-    sites: tuple[Site, ...] = ()
+    sites: tuple[Site, ...] = _sites()
     comment: str = ""
     place: Place = _place()
 
@@ -179,6 +358,8 @@ class Prediction:
 
 
 Statement: TypeAlias = Select | Aggregate | ElementWise | Norm | Project | Prediction
+STATEMENTS: tuple[type[Statement], ...] = (Select, Aggregate, ElementWise, Norm, Project, Prediction)
+"""All kinds of statements, in the order in which lines of the same depth stand in a canonical program."""
 
 
 @dataclass(frozen=True)
@@ -195,12 +376,51 @@ class Program:
         return len(self.statements)
 
     @property
-    def output(self) -> Output:
+    def prediction(self) -> Prediction:
         match self.statements[-1] if self.statements else None:
-            case Prediction(output=output):
-                return output
+            case Prediction() as prediction:
+                return prediction
             case _:
                 raise ProgramError(Place(), "the program ends without `prediction = …`")
+
+    @property
+    def output(self) -> Output:
+        return self.prediction.output
+
+    def find(self, name: str) -> Statement | None:
+        """The statement that defines a variable."""
+        return next((statement for statement in self.statements if statement.name == name), None)
+
+    def readers(self, name: str) -> list[Statement]:
+        return [statement for statement in self.statements if name in statement.reads]
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> "Program":
+        """The same lines with other numbers in some or all of their tensors.
+
+        Where shapes stay as they are, so does all that follows from lines and shapes.
+        """
+        new = replace(self, tensors={**self.tensors, **tensors})
+        if all(name in self.tensors and t.shape == self.tensors[name].shape for name, t in tensors.items()):
+            new.of_shape.update(self.of_shape)
+        return new
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the text and of all numbers: equal for programs that are the same to the last bit."""
+        from drasp.language.printer import to_text
+
+        named = (f"{name} {list(t.shape)} {tensor_digest(t)}" for name, t in sorted(self.tensors.items()))
+        return sha256("\n".join([to_text(self), *named]).encode()).hexdigest()
+
+    @cached_property
+    def of_shape(self) -> dict[Hashable, Any]:
+        """What has been found out about the program's lines and the shapes of its tensors, for `once`."""
+        return {}
+
+    @cached_property
+    def of_numbers(self) -> dict[Hashable, Any]:
+        """The same where it depends on the numbers in the tensors too."""
+        return {}
 
     def __str__(self) -> str:
         from drasp.language.printer import listing
@@ -208,15 +428,13 @@ class Program:
         return listing(self)
 
 
-def tensor_names(statement: Statement) -> tuple[str, ...]:
-    """The stored tensors that a statement reads, in the order in which they are applied."""
-    match statement:
-        case Select(op=TensorName(name)) | Project(op=TensorName(name)):
-            return (name,)
-        case Norm(inputs=inputs, op=TensorName(name)):
-            return tuple(f"{name}.{i}" for i in range(len(inputs)))
-        case ElementWise(inputs=inputs, function=Network(name)):
-            sources = tuple(f"{name}.{i}" for i in range(len(inputs)))
-            return (*sources, *(f"{name}.{part}" for part in ("hidden", "hidden_bias", "out", "out_bias")))
-        case _:
-            return ()
+def once(found: dict[Hashable, Any], key: Hashable, find: Callable[[], T]) -> T:
+    """What has been found out before, or is found out now."""
+    if key not in found:
+        found[key] = find()
+    return found[key]
+
+
+def tensor_digest(tensor: Tensor) -> str:
+    """Of the numbers, whatever their precision."""
+    return sha256(tensor.detach().to("cpu", torch.float64).contiguous().numpy().tobytes()).hexdigest()

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from inspect import signature
 
 import numpy as np
@@ -187,24 +188,36 @@ def _read(text: str, rows: Basis, columns: Basis, missing: int) -> np.ndarray:
 def build(op: PrimitiveTensor, special_op: PrimitiveTensor | None, rows: Basis, columns: Basis) -> Matrix:
     """The whole tensor: `op` on the rows of ordinary tokens, `special_op`, where given, on the special ones.
 
-    A vector has its columns divided in the same way.
+    A vector has its columns divided in the same way. The same array is given out again, and cannot be written to.
     """
-    tensor = _scaled(op, rows, columns)
-    if special_op is None:
-        return tensor
-    split = columns if isinstance(rows, One) else rows
-    if not isinstance(split, Tokens):
-        raise NotApplicable("special_op= needs a variable in the token basis, which has special tokens")
-    special = np.array([token in split.vocabulary.special for token in split.vocabulary.tokens])
-    chosen = special[None, :] if isinstance(rows, One) else special[:, None]
-    return np.where(chosen, _scaled(special_op, rows, columns), tensor)
+    special = special_op and _Scaled(_REGISTRY[special_op.primitive], special_op.arguments, special_op.scale)
+    return _built(_Scaled(_REGISTRY[op.primitive], op.arguments, op.scale), special, rows, columns)
 
 
-def _scaled(op: PrimitiveTensor, rows: Basis, columns: Basis) -> Matrix:
-    primitive = _REGISTRY[op.primitive]
-    if isinstance(rows, One) and not primitive.has_vector:
-        raise NotApplicable("this tensor compares two variables, and there is only one here")
-    return op.scale * primitive.matrix(rows, columns, *op.arguments)
+@dataclass(frozen=True)
+class _Scaled:
+    primitive: TensorPrimitive
+    arguments: tuple[int | str, ...]
+    scale: float
+
+    def matrix(self, rows: Basis, columns: Basis) -> Matrix:
+        if isinstance(rows, One) and not self.primitive.has_vector:
+            raise NotApplicable("this tensor compares two variables, and there is only one here")
+        return self.scale * self.primitive.matrix(rows, columns, *self.arguments)
+
+
+@lru_cache(maxsize=64)
+def _built(op: _Scaled, special_op: _Scaled | None, rows: Basis, columns: Basis) -> Matrix:
+    tensor = op.matrix(rows, columns)
+    if special_op is not None:
+        split = columns if isinstance(rows, One) else rows
+        if not isinstance(split, Tokens):
+            raise NotApplicable("special_op= needs a variable in the token basis, which has special tokens")
+        special = np.array([token in split.vocabulary.special for token in split.vocabulary.tokens])
+        chosen = special[None, :] if isinstance(rows, One) else special[:, None]
+        tensor = np.where(chosen, special_op.matrix(rows, columns), tensor)
+    tensor.setflags(write=False)
+    return tensor
 
 
 # ------------------------------------------------------------------------------------- text form

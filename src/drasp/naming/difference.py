@@ -3,7 +3,6 @@
 from difflib import unified_diff
 
 from drasp.language import Program, statement_text
-from drasp.language.syntax import tensor_names
 from drasp.rewriting.simplify import simplify
 
 _SAME = 1e-5  # of the larger entry: tensors that differ by less are equal
@@ -16,7 +15,7 @@ def difference(first: Program, second: Program, first_name: str = "first", secon
     lines = list(unified_diff(before, after, first_name, second_name, lineterm="", n=0))
     for statement in one.statements:
         if statement_text(statement) in after:
-            lines += [text for name in tensor_names(statement) if (text := _gap(one, other, name)) is not None]
+            lines += [text for name in statement.tensor_names if (text := _gap(one, other, name)) is not None]
     return lines
 
 

@@ -15,8 +15,8 @@ from drasp.errors import DraspError
 from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
 from drasp.language.bases import size
+from drasp.language.checker import basis_of
 from drasp.language.function_primitives import function_primitives
-from drasp.language.interpreter import basis_of
 from drasp.language.syntax import (
     ONE,
     ElementWise,
@@ -83,13 +83,13 @@ def _replaced(
     primitive: PrimitiveFunction,
     samples: "_Samples",
 ) -> Replacement | None:
-    new = ElementWise(fresh_name(program, f"{function.name}_named"), inputs, primitive, function.comment)
+    new = replace(function, name=fresh_name(program, f"{function.name}_named"), inputs=inputs, function=primitive)
     statements: list[Statement] = []
     for statement in program.statements:
         statements += [statement, new] if statement.name == function.name else [statement]
     wider = replace(program, statements=tuple(statements))
     # Refuses functions that make no sense here.
-    dimensions = size(basis_of(Interpreter(wider).types, Operand(new.name)))
+    dimensions = size(basis_of(wider, Operand(new.name)))
     if dimensions > _MOST_DIMENSIONS:
         return None
     run = function_primitives()[primitive.primitive].function
@@ -122,7 +122,7 @@ class _Samples:
     @classmethod
     @torch.no_grad()
     def of(cls, program: Program, function: ElementWise, inputs: tuple[Operand, ...], oracle: Oracle) -> "_Samples":
-        interpreter = Interpreter(program)
+        interpreter = Interpreter.of(program)
         columns: list[list[Tensor]] = []
         count = 0
         for batch in sorted(oracle.batches, key=lambda b: b.inputs.ids.shape[1] * 7919 % 101):

@@ -15,10 +15,11 @@ from torch import Tensor
 from drasp.errors import DraspError
 from drasp.language import Interpreter, Program, statement_text
 from drasp.language.bases import labels
-from drasp.language.interpreter import basis_of
+from drasp.language.checker import basis_of
+from drasp.language.interpreter import pattern_of
 from drasp.language.syntax import Aggregate, ElementWise, Operand, Project, Select, Statement
 from drasp.rewriting.rewrite import dense_ops
-from drasp.rewriting.tidy import operands_of
+from drasp.sequences import Sequences
 
 _SHOWN = 4  # samples from each end
 _ENTRIES = 4  # of a variable's value
@@ -117,7 +118,7 @@ Path = tuple[Statement, ...]
 def _paths(program: Program, name: str) -> Iterator[Path]:
     """All ways from a variable to a project or a select, as the statements on them."""
     for statement in program.statements:
-        if name in {operand.variable for operand in operands_of(statement)}:
+        if name in {operand.variable for operand in statement.operands}:
             match statement:
                 case Project() | Select():
                     yield (statement,)
@@ -140,7 +141,7 @@ class _Seen:
 
     def __init__(self, program: Program, ids: Tensor, positions: Tensor) -> None:
         self.program, self.ids, self.positions = program, ids, positions
-        self.interpreter = Interpreter(program)
+        self.interpreter = Interpreter.of(program)
         self.ops = dense_ops(program)
         count = ids.numel()
         generator = torch.Generator().manual_seed(0)
@@ -151,7 +152,7 @@ class _Seen:
         return [value.flatten(0, 1)[self.chosen] for value in found]
 
     def shown(self, operand: Operand, value: Float[Tensor, " dims"]) -> Value:
-        names = labels(basis_of(self.interpreter.types, operand))
+        names = labels(basis_of(self.program, operand))
         largest = value.abs().argsort(descending=True)[:_ENTRIES].tolist()
         entries = tuple((names[i], float(value[i])) for i in largest if abs(float(value[i])) > 1e-3)
         return Value(operand.variable, entries)
@@ -253,11 +254,9 @@ class _Seen:
     def is_one_hot(self, aggregate: Aggregate) -> bool:
         if not aggregate.selectors:
             return False
-        trace = self.interpreter.trace(self.ids[:20], self.positions[:20])
-        scores = torch.stack([trace[r.variable] for r in aggregate.selectors]).sum(0)
-        length = scores.shape[-1]
-        future = torch.ones(length, length, dtype=torch.bool).triu(1)
-        weights = scores.masked_fill(future, -torch.inf).softmax(-1)
+        pattern = pattern_of(aggregate.name)
+        inputs = Sequences(self.ids[:20], self.positions[:20])
+        weights = self.interpreter.run(inputs, record=[pattern]).values[pattern]
         return float(weights.amax(-1).mean()) >= _ONE_HOT
 
 

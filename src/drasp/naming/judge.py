@@ -7,8 +7,8 @@ from typing import TypeVar
 from drasp.fitting.descent import fit_tensors
 from drasp.fitting.head import refitted
 from drasp.fitting.oracle import Oracle, answering
-from drasp.language.syntax import Program, Statement, tensor_names
-from drasp.rewriting.parts import find, stored_selects
+from drasp.language.syntax import Program, Statement
+from drasp.rewriting.parts import stored_selects
 
 TOLERANCE = 0.01  # of agreement, that all names together may cost
 PATIENCE = 4  # failures in a row that end a pass: what is long and has no names yet will hardly get any
@@ -72,10 +72,10 @@ def in_turn(
     After several failures in a row, no more attempts are made.
     """
     failures = 0
-    for name in [s.name for s in program.statements if isinstance(s, kinds) and tensor_names(s)]:
-        line = find(program, name)
+    for name in [s.name for s in program.statements if isinstance(s, kinds) and s.tensor_names]:
+        line = program.find(name)
         # What has gone, or got its name, together with another is done.
-        better = attempt(program, line) if isinstance(line, kinds) and tensor_names(line) else program
+        better = attempt(program, line) if isinstance(line, kinds) and line.tensor_names else program
         program, failures = (program, failures + 1) if better is None else (better, 0)
         if failures == PATIENCE:
             break

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from drasp.fitting.head import Head, Rows
-from drasp.language import Interpreter
 from drasp.language.bases import Basis, Space, labels
-from drasp.language.interpreter import basis_of
+from drasp.language.checker import op_bases
 from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor, Program, Project, Select, TensorName
 from drasp.language.tables import write_followers, write_table
 from drasp.naming.judge import Judge, in_turn
-from drasp.naming.tensors import project_bases, select_usage
+from drasp.naming.tensors import select_usage
 from drasp.rewriting.rewrite import dense_ops, dtype_of
 from drasp.rewriting.tidy import changed
 
@@ -132,12 +131,7 @@ def _written(program: Program, head: Head, whole: Rows, scale: float) -> Program
 
 def _with_table(program: Program, statement: Select | Project, whole: Tensor, scale: float) -> Program:
     """A small table stands in the text; of a larger one, or one whose rows mean nothing, the numbers are kept."""
-    if isinstance(statement, Select):
-        types = Interpreter(program).types
-        rows, columns = basis_of(types, statement.query), basis_of(types, statement.key)
-    else:
-        rows, columns = project_bases(program, statement)
-    table = _table(whole, rows, columns, scale)
+    table = _table(whole, *op_bases(program, statement), scale)
     if table is not None:
         return changed(program, {statement.name: replace(statement, op=table, special_op=None)}, {})
     assert isinstance(statement.op, TensorName)

@@ -14,23 +14,25 @@ from drasp.fitting.head import projects_of
 from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
 from drasp.language.bases import size
-from drasp.language.interpreter import basis_of
+from drasp.language.checker import basis_of
 from drasp.language.syntax import (
     ONE,
     ElementWise,
     Norm,
     Operand,
-    Prediction,
     Program,
     Project,
     Reference,
+    Statement,
     TensorName,
 )
 from drasp.naming.judge import PATIENCE, Judge
 from drasp.rewriting.parts import divided_by_constant
+from drasp.rewriting.provenance import handed_on, with_sites
 from drasp.rewriting.rewrite import dtype_of, fresh_name
 from drasp.rewriting.simplify import simplify
-from drasp.rewriting.tidy import changed, variables_read, without_logits
+from drasp.rewriting.tidy import changed, without_logits
+from drasp.sites import joined
 
 
 def shorten(program: Program, judge: Judge) -> Program:
@@ -62,7 +64,7 @@ def _moves(program: Program, oracle: Oracle) -> Iterator[Program]:
 @torch.no_grad()
 def _without_norm(program: Program, name: str, oracle: Oracle) -> Program:
     """What was divided by the norm is divided by its mean."""
-    interpreter = Interpreter(program)
+    interpreter = Interpreter.of(program)
     total, count = 0.0, 0
     for batch in oracle.batches[::4]:
         [inverse] = interpreter.values(batch.inputs.ids, batch.inputs.positions, [Operand("one", name)])
@@ -73,24 +75,25 @@ def _without_norm(program: Program, name: str, oracle: Oracle) -> Program:
 
 def with_linear(program: Program, function: ElementWise) -> Program | None:
     """A function that is only projected gives way to projects of what it reads; their tensors begin as 0."""
-    readers = [s for s in program.statements if function.name in variables_read(s)]
+    readers = program.readers(function.name)
     if not all(isinstance(s, Project) for s in readers):
         return None
-    prediction = program.statements[-1]
-    assert isinstance(prediction, Prediction)
-    interpreter = Interpreter(program)
-    there = {p.input for p in projects_of(program)}
+    # What the projects of the function carry is from now on carried by those of what it reads.
+    taken_in = joined(*(reader.sites for reader in readers), handed_on(program, function))
+    there = {p.input: p for p in projects_of(program)}
+    new: dict[str, Statement | None] = {reader.name: None for reader in readers}
     added: list[Project] = []
     tensors: dict[str, Tensor] = {}
     for operand in function.inputs:
-        if operand in there or operand == ONE:
-            continue
-        name = fresh_name(program, f"linear_{operand.variable}")
-        rows = size(basis_of(interpreter.types, operand))
-        tensors[f"R_{name}"] = torch.zeros(rows, len(program.vocabulary), dtype=dtype_of(program))
-        added.append(Project(name, operand, TensorName(f"R_{name}"), comment=function.comment))
-    gone = {reader.name for reader in readers}
-    logits = tuple(r for r in prediction.logits if r.variable not in gone)
-    new = replace(prediction, logits=(*logits, *(Reference(p.name) for p in added)))
-    kept = [s for s in program.statements[:-1] if s.name not in gone]
-    return changed(replace(program, statements=(*kept, *added, new)), {}, tensors)
+        if operand in there and operand != ONE:
+            new[there[operand].name] = with_sites(there[operand], taken_in)
+        elif operand != ONE:
+            name = fresh_name(program, f"linear_{operand.variable}")
+            rows = size(basis_of(program, operand))
+            tensors[f"R_{name}"] = torch.zeros(rows, len(program.vocabulary), dtype=dtype_of(program))
+            stored = TensorName(f"R_{name}")
+            added.append(Project(name, operand, stored, sites=taken_in, comment=function.comment))
+    prediction = program.prediction
+    logits = tuple(r for r in prediction.logits if new.get(r.variable, prediction) is not None)
+    last = replace(prediction, logits=(*logits, *(Reference(p.name) for p in added)))
+    return changed(replace(program, statements=(*program.statements[:-1], *added, last)), new, tensors)

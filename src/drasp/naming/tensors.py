@@ -8,17 +8,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from drasp.attention import causal_weights
 from drasp.fitting.head import Head, Rows, projects_of, with_ops
 from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
-from drasp.language.bases import Basis, Tokens
-from drasp.language.interpreter import basis_of
-from drasp.language.syntax import DEFAULT_SCALE, Aggregate, Program, Project, Select, TensorName
+from drasp.language.checker import op_bases
+from drasp.language.interpreter import pattern_of
+from drasp.language.syntax import DEFAULT_SCALE, Program, Project, Select, TensorName
 from drasp.naming.families import Candidate, candidates, library
 from drasp.naming.judge import Judge, in_turn
 from drasp.rewriting.parts import without_select
 from drasp.rewriting.rewrite import dense_ops, where_it_matters
-from drasp.rewriting.tidy import changed, variables_read, without_logits
+from drasp.rewriting.tidy import changed, without_logits
+from drasp.sequences import Sequences
 
 _CLOSE = 0.15  # of agreement: a candidate further off on the probe is not tried on the whole pool
 _ATTEMPTS = 4
@@ -54,34 +56,27 @@ def name_select(program: Program, select: Select, judge: Judge) -> Program | Non
 @torch.no_grad()
 def _looking_alike(program: Program, select: Select, oracle: Oracle) -> list[Candidate]:
     """Candidates that, as the only one of a head, attend most like the head does; its tensors may hide what it does."""
-    [head, *_] = [s for s in program.statements if isinstance(s, Aggregate) and select.name in variables_read(s)]
+    head = program.readers(select.name)[0]
     batch = oracle.batches[len(oracle.batches) // 2]
     ids, positions = batch.inputs.ids[:_LOOKED_AT], batch.inputs.positions[:_LOOKED_AT]
-    interpreter = Interpreter(program)
-    trace = interpreter.trace(ids, positions)
+    inputs = Sequences(ids, positions)
+    interpreter, pattern = Interpreter.of(program), pattern_of(head.name)
     query, key = interpreter.values(ids, positions, [select.query, select.key])
     matters = where_it_matters(program, [head.name], batch)[:_LOOKED_AT]
-    weights = _causal_softmax(torch.stack([trace[r.variable] for r in head.selectors]).sum(0))[matters]
-    rows, columns = basis_of(interpreter.types, select.query), basis_of(interpreter.types, select.key)
+    weights = interpreter.run(inputs, record=[pattern]).values[pattern][matters]
     found: list[Candidate] = []
-    for op, matrix in library(rows, columns, "select"):
-        scores = query @ torch.from_numpy(matrix).to(query) @ key.transpose(1, 2)
+    for op, matrix in library(*op_bases(program, select), "select"):
+        scores = query @ query.new_tensor(matrix) @ key.transpose(1, 2)
         for scale in _SCALES:
-            overlap = torch.minimum(_causal_softmax(scale * scores)[matters], weights).sum(-1).mean()
+            overlap = torch.minimum(causal_weights(scale * scores, inputs.bias(False))[matters], weights).sum(-1).mean()
             found.append(Candidate(replace(op, scale=scale), None, float(overlap)))
     return sorted(found, key=lambda c: -c.score)[:_SOFTENED]
 
 
-def _causal_softmax(scores: Float[Tensor, "n pos pos"]) -> Float[Tensor, "n pos pos"]:
-    future = torch.ones(scores.shape[1:], dtype=torch.bool).triu(1)
-    return scores.masked_fill(future, -torch.inf).softmax(-1)
-
-
 def _without_others(program: Program, select: Select) -> Program:
     """The program in which heads that use a select use no other that has no name."""
-    heads = [s for s in program.statements if isinstance(s, Aggregate) and select.name in variables_read(s)]
-    unnamed = {s.name for s in program.statements if isinstance(s, Select) and isinstance(s.op, TensorName)}
-    for other in {r.variable for head in heads for r in head.selectors} & unnamed - {select.name}:
+    heard = {name for head in program.readers(select.name) for name in head.reads} - {select.name}
+    for other in heard & {s.name for s in program.statements if isinstance(s, Select) and s.stored}:
         program = without_select(program, other)
     return program
 
@@ -106,8 +101,7 @@ def _placed(program: Program, select: Select, candidate: Candidate) -> tuple[Pro
 
 
 def _select_candidates(program: Program, select: Select, oracle: Oracle) -> list[Candidate]:
-    types = Interpreter(program).types
-    rows, columns = basis_of(types, select.query), basis_of(types, select.key)
+    rows, columns = op_bases(program, select)
     tensor = dense_ops(program)[select.name].double().numpy()
     return candidates(tensor, select_usage(program, select, oracle), rows, columns, "select", shift=True)
 
@@ -115,8 +109,8 @@ def _select_candidates(program: Program, select: Select, oracle: Oracle) -> list
 @torch.no_grad()
 def select_usage(program: Program, select: Select, oracle: Oracle) -> Float[np.ndarray, "rows columns"]:
     """How much of each entry the pairs of a query and a key that it may see make use of."""
-    interpreter = Interpreter(program)
-    users = [s.name for s in program.statements if isinstance(s, Aggregate) and select.name in variables_read(s)]
+    interpreter = Interpreter.of(program)
+    users = [user.name for user in program.readers(select.name)]
     total: Tensor | None = None
     for batch in oracle.part(max(1, len(oracle.batches) // 2)).batches:
         query, key = interpreter.values(batch.inputs.ids, batch.inputs.positions, [select.query, select.key])
@@ -177,7 +171,7 @@ def built(program: Program, project: Project, candidate: Candidate) -> Rows:
 
 def _project_options(program: Program, project: Project, head: Head) -> Iterator[Candidate]:
     """Simple ones first; where it is the only project, its scale means nothing and is the usual one."""
-    rows, columns = project_bases(program, project)
+    rows, columns = op_bases(program, project)
     tensor = dense_ops(program)[project.name].double().numpy()
     used = head.features[:, head.slices()[project.name]].abs().mean(0).double().numpy()
     usage = np.broadcast_to(used[:, None], tensor.shape) + 1e-9
@@ -186,7 +180,3 @@ def _project_options(program: Program, project: Project, head: Head) -> Iterator
         if len(head.projects) > 1:
             yield candidate
         yield candidate.hard()
-
-
-def project_bases(program: Program, project: Project) -> tuple[Basis, Basis]:
-    return basis_of(Interpreter(program).types, project.input), Tokens(program.vocabulary)

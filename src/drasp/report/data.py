@@ -3,7 +3,7 @@
 import base64
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -11,20 +11,17 @@ import torch
 from drasp.language import Interpreter, Program, statement_text, variable_types
 from drasp.language.bases import Basis, Named, One, Positions, Products, Space, Tokens
 from drasp.language.checker import Activation
+from drasp.language.remarks import remark
 from drasp.language.syntax import (
-    Aggregate,
-    ElementWise,
-    Function,
     Network,
-    Norm,
     Operand,
-    Prediction,
     PrimitiveFunction,
+    PrimitiveTensor,
     Project,
+    Reference,
     Select,
     Statement,
     TensorName,
-    tensor_names,
 )
 
 
@@ -57,60 +54,31 @@ def _basis(basis: Basis) -> dict[str, Any]:
 
 
 def _statement(statement: Statement) -> dict[str, Any]:
-    common = {"name": statement.name, "text": statement_text(statement), "comment": statement.comment}
-    return common | {"reads": _reads(statement)} | _fields(statement)
+    line = {"name": statement.name, "text": statement_text(statement), "comment": remark(statement)}
+    line |= {"kind": statement.kind, "reads": statement.reads}
+    line |= {name: _plain(part) for name, part in statement.parts.items()}
+    return line | {"op": op_name(statement)} if isinstance(statement, Select | Project) else line
 
 
-def _fields(statement: Statement) -> dict[str, Any]:
-    match statement:
-        case Select(query=query, key=key):
-            return {"kind": "select", "query": _pair(query), "key": _pair(key), "op": op_name(statement)}
-        case Aggregate(selectors=selectors, value=value):
-            return {"kind": "aggregate", "selectors": [s.variable for s in selectors], "value": _pair(value)}
-        case ElementWise(inputs=inputs, function=function):
-            return {"kind": "element_wise_op", "inputs": [_pair(x) for x in inputs], "function": _function(function)}
-        case Norm(inputs=inputs, op=op, eps=eps):
-            return {"kind": "norm", "inputs": [_pair(x) for x in inputs], "op": op.name, "eps": eps}
-        case Project(input=source):
-            return {"kind": "project", "input": _pair(source), "op": op_name(statement)}
-        case Prediction(logits=logits):
-            return {"kind": "prediction", "logits": [part.variable for part in logits]}
-
-
-def op_name(statement: Select | Project) -> str:
-    """What the page calls a line's tensor: a stored one by its name, another by a name that no stored one can have."""
-    return statement.op.name if isinstance(statement.op, TensorName) else f"op of {statement.name}"
-
-
-def _pair(operand: Operand) -> tuple[str, str | None]:
-    return operand.variable, operand.norm
-
-
-def _function(function: Function) -> dict[str, Any]:
-    match function:
+def _plain(part: Any) -> Any:
+    match part:
+        case Operand(variable, norm):
+            return variable, norm
+        case Reference(name) | TensorName(name) | PrimitiveTensor(name):
+            return name
         case Network(name, activation, eps):
             return {"network": name, "activation": activation, "eps": eps}
         case PrimitiveFunction(primitive, arguments):
             return {"primitive": primitive, "arguments": arguments}
+        case tuple():
+            return [_plain(each) for each in cast(tuple[Any, ...], part)]
+        case _:
+            return part
 
 
-def _reads(statement: Statement) -> list[str]:
-    match statement:
-        case Select(query=query, key=key):
-            operands = [query, key]
-        case Aggregate(selectors=selectors, value=value):
-            return [*(s.variable for s in selectors), *_names([value])]
-        case ElementWise(inputs=inputs) | Norm(inputs=inputs):
-            operands = list(inputs)
-        case Project(input=source):
-            operands = [source]
-        case Prediction(logits=logits):
-            return [part.variable for part in logits]
-    return _names(operands)
-
-
-def _names(operands: list[Operand]) -> list[str]:
-    return [name for operand in operands for name in (operand.variable, operand.norm) if name]
+def op_name(statement: Select | Project) -> str:
+    """What the page calls a line's tensor: a stored one by its name, another by a name that no stored one can have."""
+    return statement.stored or f"op of {statement.name}"
 
 
 # -------------------------------------------------------------------------------------- tensors
@@ -118,12 +86,12 @@ def _names(operands: list[Operand]) -> list[str]:
 
 def tensor_arrays(program: Program) -> dict[str, np.ndarray]:
     """All that the program's lines read; tensors of the library, a user's own among them, are made here."""
-    interpreter = Interpreter(program, torch.float64)
+    interpreter = Interpreter.of(program, torch.float64)
     arrays: dict[str, np.ndarray] = {}
     for statement in program.statements:
         if isinstance(statement, Select | Project):
             arrays[op_name(statement)] = _narrowed(interpreter.ops[statement.name].numpy())
-        for name in tensor_names(statement):
+        for name in statement.tensor_names:
             arrays[name] = _narrowed(interpreter.tensors[name].detach().numpy())
     return arrays
 

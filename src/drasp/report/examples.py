@@ -107,6 +107,6 @@ def _disagreements(program: Program, task: Task, transformer: Transformer, rng: 
     """The shortest inputs of those tried on which the program does not answer as the model does."""
     inputs = task.pool(_TRIED, rng)
     said = predict(transformer, inputs, task.output)
-    same = agreeing(said, predict(Interpreter(program), inputs, task.output), inputs.counted)
+    same = agreeing(said, predict(Interpreter.of(program), inputs, task.output), inputs.counted)
     rows = sorted((~same).nonzero()[:, 0].tolist(), key=lambda row: int(inputs.sizes[row]))
     return [_example(inputs, row, said[row]) for row in rows[:_DISAGREEMENTS]]

@@ -75,7 +75,7 @@ def _saved(figure: "Figure", file_format: str) -> bytes:
 
 def _tensors(program: Program) -> "dict[str, Figure]":
     types = variable_types(program)
-    interpreter = Interpreter(program)
+    interpreter = Interpreter.of(program)
     vocabulary = program.vocabulary.tokens
 
     def names(operand: Operand) -> Sequence[str]:
@@ -115,7 +115,7 @@ def _variables(
         )
     words = [program.vocabulary.tokens[i] for i in ids]
     with torch.no_grad():
-        trace = Interpreter(program, torch.float64).trace(
+        trace = Interpreter.of(program, torch.float64).trace(
             torch.tensor([ids]), torch.arange(offset, offset + len(ids))[None]
         )
     types = variable_types(program)

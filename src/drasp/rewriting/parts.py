@@ -1,11 +1,11 @@
 """Parts of a program: where they are, and how they go."""
 
 from dataclasses import replace
+from math import prod
 
 from drasp.language.syntax import (
     Aggregate,
     ElementWise,
-    Network,
     Norm,
     Operand,
     PrimitiveTensor,
@@ -15,12 +15,8 @@ from drasp.language.syntax import (
     Statement,
     TensorName,
 )
-from drasp.rewriting.rewrite import dense_ops
-from drasp.rewriting.tidy import changed, operands_of, variables_read
-
-
-def find(program: Program, name: str) -> Statement | None:
-    return next((statement for statement in program.statements if statement.name == name), None)
+from drasp.rewriting.rewrite import dense_ops, with_op
+from drasp.rewriting.tidy import changed, without_unused
 
 
 def stored_selects(program: Program) -> list[str]:
@@ -30,8 +26,8 @@ def stored_selects(program: Program) -> list[str]:
 
 def without_select(program: Program, name: str) -> Program:
     new: dict[str, Statement | None] = {name: None}
-    for user in program.statements:
-        if isinstance(user, Aggregate) and name in variables_read(user):
+    for user in program.readers(name):
+        if isinstance(user, Aggregate):
             new[user.name] = replace(user, selectors=tuple(r for r in user.selectors if r.variable != name))
     return changed(program, new, {})
 
@@ -53,32 +49,24 @@ def divided_by_constant(program: Program, norm: str, inverse: float) -> Program:
         return Operand(operand.variable) if operand.norm == norm else operand
 
     for s in program.statements:
-        factors = [factor(operand) for operand in operands_of(s)]
+        factors = [factor(operand) for operand in s.operands]
         if s.name == norm:
             continue
         if all(f == 1.0 for f in factors):
             statements.append(s)
             continue
         match s:
-            case Select(query=query, key=key):
-                tensors[f"scaled_{s.name}"] = ops[s.name] * factors[0] * factors[1]
-                s = replace(s, query=plain(query), key=plain(key), op=TensorName(f"scaled_{s.name}"), special_op=None)
-            case Project(input=source):
-                tensors[f"scaled_{s.name}"] = ops[s.name] * factors[0]
-                s = replace(s, input=plain(source), op=TensorName(f"scaled_{s.name}"), special_op=None)
-            case Aggregate(value=value):
+            case Select() | Project():
+                tensors[f"scaled_{s.name}"] = ops[s.name] * prod(factors)
+                s = with_op(s, f"scaled_{s.name}")
+            case Aggregate():
                 scaled[s.name] = factors[0]
-                s = replace(s, value=plain(value))
-            case Norm(inputs=inputs, op=TensorName(tensor)) | ElementWise(inputs=inputs, function=Network(tensor)):
-                tensors |= {f"{tensor}.{i}": tensors[f"{tensor}.{i}"] * f for i, f in enumerate(factors)}
-                s = replace(s, inputs=tuple(map(plain, inputs)))
-            case ElementWise(inputs=inputs):
-                s = replace(s, inputs=tuple(map(plain, inputs)))
+            case Norm() | ElementWise():
+                tensors |= {name: tensors[name] * f for name, f in zip(s.source_names, factors, strict=False)}
             case _:
                 pass
-        statements.append(s)
-    names = replace(program, statements=tuple(statements), tensors=tensors)
-    return changed(names, {}, {})
+        statements.append(s.map(plain))
+    return without_unused(replace(program, statements=tuple(statements), tensors=tensors))
 
 
 def count_primitives(program: Program) -> dict[str, dict[str, int]]:
@@ -88,14 +76,13 @@ def count_primitives(program: Program) -> dict[str, dict[str, int]]:
         table = False
         match statement:
             case Select(op=op) | Project(op=op):
-                kind = "select" if isinstance(statement, Select) else "project"
-                named = isinstance(op, PrimitiveTensor)
+                kind = statement.kind
                 table = isinstance(op, PrimitiveTensor) and op.primitive in ("table", "followers")
-            case ElementWise(function=function):
-                kind, named = "elementwise", not isinstance(function, Network)
+            case ElementWise():
+                kind = "elementwise"
             case _:
                 continue
-        counts[kind]["named"] += named
+        counts[kind]["named"] += statement.stored is None
         counts[kind]["tables"] += table
         counts[kind]["total"] += 1
     return counts

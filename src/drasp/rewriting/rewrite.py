@@ -15,16 +15,14 @@ from drasp.language.syntax import (
     Network,
     Norm,
     Operand,
-    Prediction,
-    PrimitiveFunction,
     Program,
     Project,
-    Reference,
     Select,
     Statement,
     TensorName,
 )
-from drasp.rewriting.tidy import variables_read, without_unused
+from drasp.rewriting.provenance import concise, explicit, handed_on, with_sites
+from drasp.rewriting.tidy import without_unused
 
 
 def dtype_of(program: Program) -> torch.dtype:
@@ -34,7 +32,7 @@ def dtype_of(program: Program) -> torch.dtype:
 
 def dense_ops(program: Program) -> Mapping[str, Float[Tensor, "rows columns"]]:
     """The tensor of every select and project, whether stored or of the library."""
-    return Interpreter(program, dtype_of(program)).ops
+    return Interpreter.of(program, dtype_of(program)).ops
 
 
 def with_op(statement: Select | Project, tensor: str) -> Select | Project:
@@ -47,29 +45,6 @@ def fresh_name(program: Program, name: str) -> str:
     while name in taken or any(other.startswith(f"{name}.") for other in taken):
         name += "_"
     return name
-
-
-def rename_variables(statement: Statement, names: Mapping[str, str]) -> Statement:
-    """Reads other variables instead."""
-
-    def operand(old: Operand) -> Operand:
-        norm = names.get(old.norm, old.norm) if old.norm else None
-        return Operand(names.get(old.variable, old.variable), norm)
-
-    def references(old: tuple[Reference, ...]) -> tuple[Reference, ...]:
-        return tuple(Reference(names.get(r.variable, r.variable)) for r in old)
-
-    match statement:
-        case Select(query=query, key=key):
-            return replace(statement, query=operand(query), key=operand(key))
-        case Aggregate(selectors=selectors, value=value):
-            return replace(statement, selectors=references(selectors), value=operand(value))
-        case ElementWise(inputs=inputs) | Norm(inputs=inputs):
-            return replace(statement, inputs=tuple(map(operand, inputs)))
-        case Project(input=source):
-            return replace(statement, input=operand(source))
-        case Prediction(logits=logits):
-            return replace(statement, logits=references(logits))
 
 
 def where_it_matters(program: Program, names: Sequence[str], batch: Batch) -> Bool[Tensor, "batch pos"]:
@@ -86,7 +61,7 @@ def where_it_matters(program: Program, names: Sequence[str], batch: Batch) -> Bo
 def _is_attended(program: Program, name: str) -> bool:
     reached = {name}
     for statement in program.statements:
-        if reached & variables_read(statement):
+        if reached.intersection(statement.reads):
             if isinstance(statement, Select | Aggregate):
                 return True
             reached.add(statement.name)
@@ -98,14 +73,19 @@ def reexpress(program: Program, name: str, new: Operand, matrix: Float[Tensor, "
 
     What aggregates the variable aggregates `new`, and its own readers take the matrix in.
     """
-    return _Reexpression(program, {name: new}, matrix).result()
+    result = _Reexpression(explicit(program), name, new, matrix).result()
+    return result and concise(result)
 
 
 class _Reexpression:
     """`instead` holds what is read instead of which variable; all of them are to be multiplied by the matrix."""
 
-    def __init__(self, program: Program, instead: dict[str, Operand], matrix: Tensor) -> None:
-        self.program, self.instead = program, instead
+    def __init__(self, program: Program, name: str, new: Operand, matrix: Tensor) -> None:
+        self.program, self.name, self.instead = program, name, {name: new}
+        old, instead = program.find(name), program.find(new.variable)
+        assert old is not None
+        said = instead.sites if instead else ()
+        self.handed_on = tuple(site for site in handed_on(program, old) if site not in said)
         self.matrix = matrix.to(dtype_of(program))
         self.ops = dense_ops(program)
         self.tensors = dict(program.tensors)
@@ -116,7 +96,8 @@ class _Reexpression:
             changed = self.changed(statement)
             if changed is None:
                 return None
-            statements.append(changed)
+            taken_in = any(operand.variable == self.name for operand in statement.operands)
+            statements.append(with_sites(changed, self.handed_on) if taken_in else changed)
         return without_unused(replace(self.program, statements=tuple(statements), tensors=self.tensors))
 
     def changed(self, statement: Statement) -> Statement | None:
@@ -139,22 +120,18 @@ class _Reexpression:
                     return None
                 self.instead[name] = Operand(name)
                 return replace(statement, value=read)
-            case Norm(inputs=inputs, op=TensorName(tensor)) | ElementWise(inputs=inputs, function=Network(tensor)):
-                return self.changed_inputs(statement, inputs, tensor)
-            case ElementWise(inputs=inputs, function=PrimitiveFunction()) if any(map(self.meant, inputs)):
-                return None
+            case Norm() | ElementWise(function=Network()):
+                return self.changed_inputs(statement)
             case _:
-                return statement
+                return None if any(map(self.meant, statement.operands)) else statement
 
-    def changed_inputs(
-        self, statement: Norm | ElementWise, inputs: tuple[Operand, ...], tensor: str
-    ) -> Statement | None:
-        read = [self.operand(operand) for operand in inputs]
+    def changed_inputs(self, statement: Norm | ElementWise) -> Statement | None:
+        read = [self.operand(operand) for operand in statement.inputs]
         if any(operand is None for operand in read):
             return None
-        for i, operand in enumerate(inputs):
+        for tensor, operand in zip(statement.source_names, statement.inputs, strict=True):
             if self.meant(operand):
-                self.tensors[f"{tensor}.{i}"] = self.matrix @ self.tensors[f"{tensor}.{i}"]
+                self.tensors[tensor] = self.matrix @ self.tensors[tensor]
         return replace(statement, inputs=tuple(operand for operand in read if operand))
 
     def meant(self, operand: Operand) -> bool:

@@ -3,19 +3,19 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from drasp.language import Interpreter
 from drasp.language.bases import size
-from drasp.language.interpreter import basis_of
+from drasp.language.checker import basis_of
 from drasp.language.syntax import (
     ONE,
+    STATEMENTS,
     Aggregate,
     ElementWise,
-    Network,
     Norm,
     Operand,
     Prediction,
@@ -26,27 +26,25 @@ from drasp.language.syntax import (
     Select,
     Statement,
     TensorName,
-    tensor_names,
+    tensor_digest,
 )
-from drasp.rewriting.rewrite import dense_ops, dtype_of, fresh_name, reexpress, rename_variables, with_op
-from drasp.rewriting.tidy import (
-    SumsToOne,
-    fold_constants,
-    operands_of,
-    renumbered,
-    variables_read,
-    without_unused,
-)
+from drasp.rewriting.provenance import concise, explicit, handed_on, with_sites
+from drasp.rewriting.rewrite import dense_ops, dtype_of, fresh_name, reexpress, with_op
+from drasp.rewriting.tidy import SumsToOne, changed, fold_constants, renumbered, without_unused
+from drasp.sequences import Sequences
+from drasp.sites import joined
 
 _ONE_HOT = ("token", "pos")
+
+Operation = TypeVar("Operation", Select, Project)
 
 
 def simplify(program: Program) -> Program:
     """The same logits from fewer lines, in canonical order and with canonical names."""
-    program = renumbered(without_unused(program))  # after which no two lines share a tensor
+    program = explicit(renumbered(without_unused(program)))  # after which no two lines share a tensor
     while (simpler := _step(program)) is not None:
-        program = simpler
-    return canonical(_with_centred_selects(program))
+        program = explicit(simpler)
+    return concise(canonical(_with_centred_selects(program)))
 
 
 def _step(program: Program) -> Program | None:
@@ -73,8 +71,13 @@ def _without_aliases(program: Program) -> Program | None:
             case _:
                 continue
         if same.norm is None:
-            renamed = tuple(rename_variables(s, {name: same.variable}) for s in program.statements)
-            return without_unused(replace(program, statements=renamed))
+            taken_in = handed_on(program, statement)
+            renamed = [s.renamed({name: same.variable}) for s in program.statements]
+            kept = (
+                with_sites(new, taken_in) if name in old.reads else new
+                for old, new in zip(program.statements, renamed, strict=True)
+            )
+            return without_unused(replace(program, statements=tuple(kept)))
     return None
 
 
@@ -97,7 +100,7 @@ def _without_tabled_norms(program: Program) -> Program | None:
         source = _only_one_hot(norm.inputs) if isinstance(norm, Norm) else None
         if source is None:
             continue
-        divided = dict.fromkeys(v for s in program.statements for v in operands_of(s) if v.norm == norm.name)
+        divided = dict.fromkeys(v for s in program.statements for v in s.operands if v.norm == norm.name)
         for read in divided:
             if source != "one" and read.variable not in (source, "one"):
                 continue
@@ -114,35 +117,18 @@ def _without_tabled_norms(program: Program) -> Program | None:
 
 
 def _size(program: Program, variable: str) -> int:
-    return size(basis_of(Interpreter(program).types, Operand(variable)))
+    return size(basis_of(program, Operand(variable)))
 
 
 def _with_alias(program: Program, read: Operand, alias: str) -> Program:
     """A variable of its own for an operand, so that it can be expressed anew."""
-    first = next(s for s in program.statements if read in operands_of(s))
+    first = next(s for s in program.statements if read in s.operands)
     statements: list[Statement] = []
     for statement in program.statements:
         if statement is first:
             statements.append(ElementWise(alias, (read,), PrimitiveFunction("no_op")))
-        statements.append(_replace_operand(statement, read, Operand(alias)))
+        statements.append(statement.map(lambda operand: Operand(alias) if operand == read else operand))
     return replace(program, statements=tuple(statements))
-
-
-def _replace_operand(statement: Statement, old: Operand, new: Operand) -> Statement:
-    def swap(operand: Operand) -> Operand:
-        return new if operand == old else operand
-
-    match statement:
-        case Select(query=query, key=key):
-            return replace(statement, query=swap(query), key=swap(key))
-        case Aggregate(value=value):
-            return replace(statement, value=swap(value))
-        case ElementWise(inputs=inputs) | Norm(inputs=inputs):
-            return replace(statement, inputs=tuple(map(swap, inputs)))
-        case Project(input=source):
-            return replace(statement, input=swap(source))
-        case Prediction():
-            return statement
 
 
 def _only_one_hot(inputs: tuple[Operand, ...]) -> str | None:
@@ -160,8 +146,8 @@ def _table(program: Program, name: str, source: str) -> Tensor:
     """The variable's value for each direction of the one-hot variable it depends on: [directions, …]."""
     count = {"token": len(program.vocabulary), "pos": program.n_positions, "one": 1}[source]
     each, first = torch.arange(count)[:, None], torch.zeros(count, 1, dtype=torch.long)
-    ids, positions = (first, each) if source == "pos" else (each, first)
-    return Interpreter(program, torch.float64).trace(ids, positions)[name][:, 0]
+    inputs = Sequences(first, each) if source == "pos" else Sequences(each, first)
+    return Interpreter.of(program, torch.float64).run(inputs, record=[name]).values[name][:, 0]
 
 
 # -------------------------------------------------------------------------- lines that are one
@@ -173,17 +159,17 @@ def _without_copies(program: Program) -> Program | None:
     for statement in program.statements:
         same = seen.setdefault(_content(program, statement), statement)
         if same is not statement:
-            renamed = (rename_variables(s, {statement.name: same.name}) for s in program.statements if s != statement)
+            renamed = (s.renamed({statement.name: same.name}) for s in program.statements if s != statement)
             comment = _joined(same.comment, statement.comment)
-            kept = tuple(replace(s, comment=comment) if s.name == same.name else s for s in renamed)
+            both = replace(with_sites(same, statement.sites), comment=comment)
+            kept = tuple(both if s.name == same.name else s for s in renamed)
             return _logits_once(program, replace(program, statements=kept), same.name)
     return None
 
 
 def _logits_once(before: Program, after: Program, name: str) -> Program | None:
     """Logits that would be added twice are doubled instead."""
-    prediction = after.statements[-1]
-    assert isinstance(prediction, Prediction)
+    prediction = after.prediction
     count = sum(r.variable == name for r in prediction.logits)
     if count < 2:
         return without_unused(after)
@@ -199,21 +185,9 @@ def _logits_once(before: Program, after: Program, name: str) -> Program | None:
 
 def _content(program: Program, statement: Statement) -> Any:
     """What a statement says, without its name; stored tensors by their numbers."""
-    tensors = tuple(_digest(program.tensors[name]) for name in tensor_names(statement))
-    match statement:
-        case Select(op=TensorName()) | Project(op=TensorName()) | Norm(op=TensorName()):
-            nameless: Statement = replace(statement, op=TensorName(""))
-        case ElementWise(function=Network() as network):
-            nameless = replace(statement, function=replace(network, name=""))
-        case _:
-            nameless = statement
-    if isinstance(nameless, Prediction):
-        return nameless
-    return replace(nameless, name="", comment=""), tensors
-
-
-def _digest(tensor: Tensor) -> str:
-    return sha256(tensor.detach().double().contiguous().numpy().tobytes()).hexdigest()
+    tensors = tuple(tensor_digest(program.tensors[name]) for name in statement.tensor_names)
+    said = replace(statement.with_stored(""), sites=(), comment="")
+    return (said if isinstance(said, Prediction) else replace(said, name="")), tensors
 
 
 def _joined(*comments: str) -> str:
@@ -225,35 +199,28 @@ def _joined(*comments: str) -> str:
 def _with_merged_inputs(program: Program) -> Program | None:
     """A norm or an MLP reads no variable twice."""
     for statement in program.statements:
-        match statement:
-            case Norm(inputs=inputs, op=TensorName(name)) | ElementWise(inputs=inputs, function=Network(name)):
-                distinct = tuple(dict.fromkeys(inputs))
-            case _:
-                continue
-        if len(distinct) < len(inputs):
-            summed = {
-                f"{name}.{i}": torch.stack(
-                    [program.tensors[f"{name}.{j}"] for j, other in enumerate(inputs) if other == operand]
-                ).sum(0)
-                for i, operand in enumerate(distinct)
-            }
-            new = replace(statement, inputs=distinct)
-            statements = tuple(new if s.name == new.name else s for s in program.statements)
-            return without_unused(replace(program, statements=statements, tensors={**program.tensors, **summed}))
+        if not isinstance(statement, Norm | ElementWise) or statement.stored is None:
+            continue
+        by_operand: dict[Operand, list[Tensor]] = {}
+        for operand, name in zip(statement.inputs, statement.source_names, strict=True):
+            by_operand.setdefault(operand, []).append(program.tensors[name])
+        if len(by_operand) < len(statement.inputs):
+            sums = (torch.stack(terms).sum(0) for terms in by_operand.values())
+            new = replace(statement, inputs=tuple(by_operand))
+            return changed(program, {new.name: new}, dict(zip(new.source_names, sums, strict=True)))
     return None
 
 
 def _with_merged_projects(program: Program) -> Program | None:
     """Two projects of the same variable are one."""
-    prediction = program.statements[-1]
-    assert isinstance(prediction, Prediction)
+    prediction = program.prediction
     projects = [s for s in program.statements if isinstance(s, Project)]
     for first, second in _pairs(projects):
         if first.input == second.input and _may_merge(first, second):
             ops = dense_ops(program)
             kept = tuple(r for r in prediction.logits if r.variable not in (first.name, second.name))
             new = replace(prediction, logits=(*kept, Reference(first.name)))
-            merged = replace(first, comment=_joined(first.comment, second.comment))
+            merged = _merged(first, second)
             statements = [merged if s is first else s for s in program.statements[:-1] if s is not second]
             counts = [sum(r.variable == p.name for r in prediction.logits) for p in (first, second)]
             total = counts[0] * ops[first.name] + counts[1] * ops[second.name]
@@ -273,7 +240,7 @@ def _with_merged_selects(program: Program) -> Program | None:
             if (first.query, first.key) == (second.query, second.key) and _may_merge(first, second):
                 ops = dense_ops(program)
                 both = fresh_name(program, f"{first.name}_{second.name}")
-                merged = replace(first, name=both, comment=_joined(first.comment, second.comment))
+                merged = replace(_merged(first, second), name=both)
                 kept = tuple(aggregate.selectors[place] for place in places if place not in (i, j))
                 new = replace(aggregate, selectors=(*kept, Reference(both)))
                 statements: list[Statement] = []
@@ -284,9 +251,14 @@ def _with_merged_selects(program: Program) -> Program | None:
     return None
 
 
+def _merged(first: Operation, second: Operation) -> Operation:
+    """The first, with what both stand for; its tensor has yet to become the sum."""
+    return replace(first, sites=joined(first.sites, second.sites), comment=_joined(first.comment, second.comment))
+
+
 def _may_merge(first: Select | Project, second: Select | Project) -> bool:
     """Two that have names stay apart: their sum would have none."""
-    return bool(tensor_names(first) or tensor_names(second))
+    return bool(first.tensor_names or second.tensor_names)
 
 
 def _pairs(items: list[Any]) -> Iterator[tuple[Any, Any]]:
@@ -332,13 +304,12 @@ def _with_centred_selects(program: Program) -> Program:
         for s in program.statements
         if isinstance(s, Select) and isinstance(s.op, TensorName) and sums.holds(s.key)
     }
-    return replace(program, tensors={**program.tensors, **centred})
+    return program.with_tensors(centred)
 
 
 def _without_idle_projects(program: Program) -> Program | None:
     """Logits that are 0 need no line, unless there are no others."""
-    prediction = program.statements[-1]
-    assert isinstance(prediction, Prediction)
+    prediction = program.prediction
     ops = dense_ops(program)
     kept = tuple(r for r in prediction.logits if ops[r.variable].any()) or prediction.logits[:1]
     if len(kept) == len(prediction.logits):
@@ -372,19 +343,16 @@ def canonical(program: Program) -> Program:
     for statement in program.statements:
         new = _with_sorted_parts(statement, lambda name: (depths[name], keys[name]), tensors)
         sorted_within.append(new)
-        depths[new.name] = 1 + max((depths[name] for name in variables_read(new)), default=0)
-        said = _content(replace(program, tensors=tensors), rename_variables(new, keys))
+        depths[new.name] = 1 + max((depths[name] for name in new.reads), default=0)
+        said = _content(replace(program, tensors=tensors), new.renamed(keys))
         keys[new.name] = sha256(repr(said).encode()).hexdigest()
 
     def place(statement: Statement) -> tuple[bool, int, int, str]:
         last = isinstance(statement, Project | Prediction)
-        return last, depths[statement.name], _KINDS.index(type(statement)), keys[statement.name]
+        return last, depths[statement.name], STATEMENTS.index(type(statement)), keys[statement.name]
 
     statements = tuple(sorted(sorted_within, key=place))
     return renumbered(replace(program, statements=statements, tensors=tensors))
-
-
-_KINDS: tuple[type[Statement], ...] = (Select, Aggregate, ElementWise, Norm, Project, Prediction)
 
 
 def _with_sorted_parts(
@@ -400,9 +368,10 @@ def _with_sorted_parts(
             return replace(statement, selectors=tuple(sorted(selectors, key=lambda r: key(r.variable))))
         case Prediction(logits=logits):
             return replace(statement, logits=tuple(sorted(logits, key=lambda r: key(r.variable))))
-        case Norm(inputs=inputs, op=TensorName(name)) | ElementWise(inputs=inputs, function=Network(name)):
+        case Norm(inputs=inputs) | ElementWise(inputs=inputs) if statement.stored is not None:
             order = sorted(range(len(inputs)), key=lambda i: by_key(inputs[i]))
-            tensors |= {f"{name}.{new}": tensors[f"{name}.{old}"] for new, old in enumerate(order)}
+            names = statement.source_names
+            tensors |= {names[new]: tensors[names[old]] for new, old in enumerate(order)}
             return replace(statement, inputs=tuple(inputs[i] for i in order))
         case _:
             return statement

@@ -10,19 +10,16 @@ from drasp.language.syntax import (
     Aggregate,
     ElementWise,
     Network,
-    Norm,
     Operand,
     Prediction,
     PrimitiveTensor,
     Program,
     Project,
-    Reference,
     Select,
     Statement,
     TensorName,
-    TensorOp,
-    tensor_names,
 )
+from drasp.rewriting.provenance import with_sites
 
 
 def without_unused(program: Program) -> Program:
@@ -32,35 +29,11 @@ def without_unused(program: Program) -> Program:
     for statement in reversed(program.statements):
         if statement.name in needed:
             kept.append(statement)
-            needed |= variables_read(statement)
+            needed.update(statement.reads)
     statements = tuple(reversed(kept))
-    names = {name for statement in statements for name in tensor_names(statement)}
+    names = {name for statement in statements for name in statement.tensor_names}
     tensors = {name: tensor for name, tensor in program.tensors.items() if name in names}
     return replace(program, statements=statements, tensors=tensors)
-
-
-def operands_of(statement: Statement) -> tuple[Operand, ...]:
-    match statement:
-        case Select(query=query, key=key):
-            return (query, key)
-        case Aggregate(value=value):
-            return (value,)
-        case ElementWise(inputs=inputs) | Norm(inputs=inputs):
-            return inputs
-        case Project(input=source):
-            return (source,)
-        case Prediction():
-            return ()
-
-
-def variables_read(statement: Statement) -> set[str]:
-    names = {operand.variable for operand in operands_of(statement)}
-    names |= {operand.norm for operand in operands_of(statement) if operand.norm}
-    match statement:
-        case Aggregate(selectors=references) | Prediction(logits=references):
-            return names | {reference.variable for reference in references}
-        case _:
-            return names
 
 
 def changed(program: Program, new: Mapping[str, Statement | None], tensors: Mapping[str, Tensor]) -> Program:
@@ -71,13 +44,12 @@ def changed(program: Program, new: Mapping[str, Statement | None], tensors: Mapp
 
 
 def without_logits(program: Program, name: str) -> Prediction:
-    prediction = program.statements[-1]
-    assert isinstance(prediction, Prediction)
+    prediction = program.prediction
     return replace(prediction, logits=tuple(r for r in prediction.logits if r.variable != name))
 
 
 def bias_of(program: Program) -> Project | None:
-    found = (s for s in program.statements if isinstance(s, Project) and s.input == ONE and tensor_names(s))
+    found = (s for s in program.statements if isinstance(s, Project) and s.input == ONE and s.tensor_names)
     return next(found, None)
 
 
@@ -111,7 +83,7 @@ def _fold_key_only(program: Program) -> Program | None:
     """A key-only select joins one with the same key whose query's dimensions add up to one."""
     sums = SumsToOne.of(program)
     users = {
-        s.name: [a.name for a in program.statements if isinstance(a, Aggregate) and s.name in variables_read(a)]
+        s.name: [a.name for a in program.statements if isinstance(a, Aggregate) and s.name in a.reads]
         for s in program.statements
         if isinstance(s, Select)
     }
@@ -119,9 +91,9 @@ def _fold_key_only(program: Program) -> Program | None:
     for single in (s for s in selects if s.query == ONE):
         for other in (s for s in selects if s.query != ONE and s.key == single.key and sums.holds(s.query)):
             if users[single.name] == users[other.name]:
-                [target], [source] = tensor_names(other), tensor_names(single)
+                [target], [source] = other.tensor_names, single.tensor_names
                 tensors = {target: program.tensors[target] + program.tensors[source]}
-                new: dict[str, Statement | None] = {single.name: None}
+                new: dict[str, Statement | None] = {single.name: None, other.name: with_sites(other, single.sites)}
                 for statement in program.statements:
                     if isinstance(statement, Aggregate) and statement.name in users[single.name]:
                         kept = tuple(r for r in statement.selectors if r.variable != single.name)
@@ -139,11 +111,12 @@ def _fold_bias_into_project(program: Program) -> Program | None:
             isinstance(project, Project)
             and project.name != bias.name
             and sums.holds(project.input)
-            and tensor_names(project)
+            and project.tensor_names
         ):
-            [target], [source] = tensor_names(project), tensor_names(bias)
+            [target], [source] = project.tensor_names, bias.tensor_names
             tensors = {target: program.tensors[target] + program.tensors[source]}
-            return changed(program, {bias.name: None, "prediction": without_logits(program, bias.name)}, tensors)
+            both, prediction = with_sites(project, bias.sites), without_logits(program, bias.name)
+            return changed(program, {project.name: both, bias.name: None, "prediction": prediction}, tensors)
     return None
 
 
@@ -155,17 +128,16 @@ def _fold_bias_into_function(program: Program) -> Program | None:
     for statement in program.statements:
         if not isinstance(statement, ElementWise) or not isinstance(statement.function, Network):
             continue
-        readers = [s for s in program.statements if statement.name in variables_read(s)]
-        match readers:
+        match program.readers(statement.name):
             case [Project(input=Operand(norm=None), op=TensorName(name)) as project]:
                 out, out_bias = f"{statement.function.name}.out", f"{statement.function.name}.out_bias"
                 matrix = program.tensors[name]
-                [source] = tensor_names(bias)
+                [source] = bias.tensor_names
                 tensors = {
                     out: program.tensors[out] @ matrix,
                     out_bias: program.tensors[out_bias] @ matrix + program.tensors[source][0],
                 }
-                plain = replace(project, op=PrimitiveTensor("diagonal", scale=1.0))
+                plain = with_sites(replace(project, op=PrimitiveTensor("diagonal", scale=1.0)), bias.sites)
                 prediction = without_logits(program, bias.name)
                 return changed(program, {project.name: plain, bias.name: None, "prediction": prediction}, tensors)
             case _:
@@ -175,66 +147,17 @@ def _fold_bias_into_function(program: Program) -> Program | None:
 
 def renumbered(program: Program) -> Program:
     """Variables and tensors numbered in the order in which they come."""
-    numbering = _Numbering()
-    statements = tuple(numbering.renamed(statement) for statement in program.statements)
+    counts: dict[str, int] = {}
+    names: dict[str, str] = {}
+    stored: dict[str, str] = {}
+    statements: list[Statement] = []
+    for old in program.statements:
+        number = counts[old.prefix] = counts.get(old.prefix, 0) + 1
+        new = old.renamed(names).with_stored(f"{old.tensor_prefix}{number}")
+        new = new if isinstance(new, Prediction) else replace(new, name=f"{old.prefix}{number}")
+        names[old.name] = new.name
+        stored |= dict(zip(new.tensor_names, old.tensor_names, strict=True))
+        statements.append(new)
     # Two lines may name one tensor; then each gets its own, which files need as well.
-    tensors = {after: program.tensors[before].clone() for after, before in numbering.tensors.items()}
-    return replace(program, statements=statements, tensors=tensors)
-
-
-class _Numbering:
-    """New names for what has been met so far."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-        self.names: dict[str, str] = {}
-        self.tensors: dict[str, str] = {}
-
-    def renamed(self, statement: Statement) -> Statement:
-        new = self._renamed(statement)
-        self.names[statement.name] = new.name
-        self.tensors |= dict(zip(tensor_names(new), tensor_names(statement), strict=True))
-        return new
-
-    def _renamed(self, statement: Statement) -> Statement:
-        match statement:
-            case Select(query=query, key=key, op=op):
-                number, name = self.fresh("s")
-                return replace(
-                    statement,
-                    name=name,
-                    query=self.operand(query),
-                    key=self.operand(key),
-                    op=self.tensor(op, f"A{number}"),
-                )
-            case Aggregate(selectors=selectors, value=value):
-                _, name = self.fresh("a")
-                return replace(statement, name=name, selectors=self.references(selectors), value=self.operand(value))
-            case ElementWise(inputs=inputs, function=function):
-                number, name = self.fresh("m")
-                if isinstance(function, Network):
-                    function = replace(function, name=f"F{number}")
-                return replace(statement, name=name, inputs=tuple(map(self.operand, inputs)), function=function)
-            case Norm(inputs=inputs):
-                number, name = self.fresh("n")
-                inputs = tuple(map(self.operand, inputs))
-                return replace(statement, name=name, inputs=inputs, op=TensorName(f"N{number}"))
-            case Project(input=source, op=op):
-                number, name = self.fresh("logits")
-                return replace(statement, name=name, input=self.operand(source), op=self.tensor(op, f"R{number}"))
-            case Prediction(logits=logits):
-                return replace(statement, logits=self.references(logits))
-
-    def fresh(self, kind: str) -> tuple[int, str]:
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-        return self.counts[kind], f"{kind}{self.counts[kind]}"
-
-    def operand(self, old: Operand) -> Operand:
-        norm = self.names[old.norm] if old.norm else None
-        return Operand(self.names.get(old.variable, old.variable), norm)
-
-    def references(self, old: tuple[Reference, ...]) -> tuple[Reference, ...]:
-        return tuple(Reference(self.names[reference.variable]) for reference in old)
-
-    def tensor(self, old: TensorOp, name: str) -> TensorOp:
-        return TensorName(name) if isinstance(old, TensorName) else old
+    tensors = {after: program.tensors[before].clone() for after, before in stored.items()}
+    return replace(program, statements=tuple(statements), tensors=tensors)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from drasp.forward import Sequences
+from drasp.sequences import Sequences
 from drasp.tasks import Inputs
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from drasp.errors import DraspError
-from drasp.forward import run
+from drasp.forward import Forward
 from drasp.measure import Share
 from drasp.tasks import Task
 from drasp.training.layout import Batch, lay_out, lay_out_pairs
@@ -108,7 +108,7 @@ class Run:
         pool = self.task.pool(BATCH * steps, self._rng, *self.task.bins[0])
         total = 0.0
         for i, batch in enumerate(lay_out_pairs(pool, BATCH)):
-            logits = run(self.model, batch.sequences, dropout=self.recipe.dropout).logits
+            logits = Forward(self.model)(batch.sequences, self.recipe.dropout).logits
             if self.task.output == "softmax":
                 loss = F.cross_entropy(logits, batch.targets)
             else:
@@ -182,7 +182,7 @@ class _Test:
         hits = total = 0
         with torch.no_grad():
             for batch in self._batches:
-                hits += _rows_right(run(model, batch.sequences).logits, batch)
+                hits += _rows_right(Forward(model)(batch.sequences).logits, batch)
                 total += batch.n_rows
                 if until_wrong and hits < total:
                     break

@@ -1,0 +1,51 @@
+"""What goes into a run of a model or a program, and what comes out of it."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from drasp.attention import NOWHERE, causal_bias
+
+Place = TypeVar("Place", bound=Hashable, covariant=True)
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Inputs side by side. Padding is on the right: causal attention never looks there.
+
+    `where` are the positions at which logits are wanted, and `counted`, of these in one row after the other, those that
+    matter. A lane may hold two inputs: `part` is 2 for its first, 1 for its second and 0 for padding, and keeps them
+    from seeing each other.
+    """
+
+    ids: Int[Tensor, "batch pos"]
+    positions: Int[Tensor, "batch pos"]
+    where: Int[Tensor, "batch wanted"] | None = None
+    part: Float[Tensor, "batch pos"] | None = None
+    counted: Int[Tensor, " counted"] | None = None
+
+    def bias(self, narrow: bool) -> Float[Tensor, "any query pos"]:
+        """Added to attention scores, of all queries or those wanted: 0 where a key is seen, else very negative."""
+        length = self.ids.shape[1]
+        everywhere = torch.arange(length, device=self.ids.device)[None]
+        queries = self.where if narrow and self.where is not None else everywhere
+        bias = causal_bias(queries, length)
+        if self.part is None:
+            return bias
+        apart = self.part.take_along_dim(queries, 1)[..., None] - self.part[:, None]
+        return apart.mul_(apart).mul_(NOWHERE).add_(bias)
+
+
+@dataclass(frozen=True, eq=False)
+class Run(Generic[Place]):
+    """The logits, at all positions or where they were wanted, and the values at the recorded places.
+
+    Places are the sites of a model or the variables of a program. Values are as others read them: after an edit.
+    """
+
+    logits: Float[Tensor, "*places n_vocab"]
+    values: Mapping[Place, Tensor]
