@@ -81,7 +81,7 @@ def decompiled(folder: Path, method: str, settings: UgsSettings) -> dict[str, ob
         **{kind: f"{count['named']}/{count['total']}" for kind, count in count_primitives(result.program).items()},
         "naming s": round(result.naming_seconds, 1),
         "seconds": round(result.seconds, 1),
-        "peak MB": result.record(folder.name)["peak_memory_mb"],
+        "peak MB": result.record(folder.name).peak_memory_mb,
         "program": str(result.program),
         "frontier": [(point.lines, point.match.value) for point in result.frontier],
     }

@@ -67,15 +67,15 @@ def decompile(
     from drasp.decompiler.pipeline import check_method
     from drasp.decompiler.pipeline import decompile as run
     from drasp.decompiler.result import repick
-    from drasp.output_folder import MARK, check_output_folder
+    from drasp.output_folder import check_output_folder
     from drasp.report.examples import draw_examples
     from drasp.report.page import write_report
 
     if pick is not None:
-        program = repick(out, pick)
+        program, record = repick(out, pick)
         write_report(out)
         if as_json:
-            typer.echo((out / MARK).read_text(), nl=False)
+            typer.echo(record.to_bytes(), nl=False)
         else:
             show.print_program(Console(highlight=False), program)
         return
@@ -98,7 +98,7 @@ def decompile(
     result.save(out, model, draw_examples(result.program, its_task, transformer))
     checkpoint.unlink(missing_ok=True)
     if as_json:
-        typer.echo(json.dumps(result.record(model), indent=2))
+        typer.echo(result.record(model).to_bytes(), nl=False)
     else:
         show.print_result(Console(highlight=False), result, out)
 

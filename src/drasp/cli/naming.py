@@ -37,11 +37,11 @@ def name(
     """
     from drasp.cli import show
     from drasp.cli.threads import one_thread
-    from drasp.decompiler.result import PassRecord
     from drasp.language import load_program
     from drasp.loading import load_model_and_task
     from drasp.naming.result import name_and_measure
     from drasp.output_folder import check_output_folder, write_files
+    from drasp.records import PassRecord
 
     check_output_folder(out)
     one_thread()
@@ -56,7 +56,7 @@ def name(
         with show.pass_progress(Console(stderr=True)) as progress:
 
             def report(step: str, now: "Program", match: float) -> None:
-                progress(PassRecord(step, time.perf_counter() - start, now.lines, match))
+                progress(PassRecord(step, time.perf_counter() - start, now.lines, "lines", match))
 
             named = name_and_measure(loaded, transformer, its_task, seed, report)
     except KeyboardInterrupt:
@@ -111,17 +111,15 @@ def explain(
 
 def _task_of(program: Path, task: str | None, loaded: "Program") -> "Task":
     """The task that was named, or the one in the result beside the program."""
-    from drasp.tasks import load_task
+    from drasp.records import read_record
+    from drasp.tasks import load_task, recorded_task
 
-    record = (program if program.is_dir() else program.parent) / "result.json"
-    if task is None and record.exists():
-        try:
-            task = json.loads(record.read_text()).get("task")
-        except (ValueError, AttributeError):
-            raise DraspError(f"{record}: not a result of drasp") from None
-    if not task:
+    if task is not None:
+        found = load_task(task)
+    elif (record := read_record(program)) and record.task:
+        found = recorded_task(record.task, program)
+    else:
         raise DraspError(f"{program}: does not say which task it is for; name one with --task")
-    found = load_task(task)
     if found.vocabulary.tokens != loaded.vocabulary.tokens:
         raise DraspError(f"{program}: its tokens are not those of task {found.name}")
     return found

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from drasp.errors import DraspError
 from drasp.model_files import write_folder
-from drasp.tasks.loading import TASK_FILE, task_spec
+from drasp.tasks.loading import TASK_FILE
 from drasp.training.loop import State
 from drasp.training.recipe import Metrics, Recipe
 from drasp.transformer import Shape
@@ -89,11 +89,11 @@ def load_state(file: Path, recipe: Recipe) -> State:
     )
 
 
-def write_model(out: Path, shape: Shape, weights: Mapping[str, Tensor], metrics: Metrics) -> None:
-    """A GPT-2 folder that knows its task and its accuracies."""
+def write_model(out: Path, shape: Shape, weights: Mapping[str, Tensor], task: str, metrics: Metrics) -> None:
+    """A GPT-2 folder that knows its task by name, and its accuracies."""
     with whole_folder(out) as folder:
         write_folder(folder, shape, weights)
-        _write_json(folder / TASK_FILE, {"schema_version": 1, "task": task_spec(metrics.recipe.task)})
+        _write_json(folder / TASK_FILE, {"schema_version": 1, "task": task})
         _write_json(folder / METRICS_FILE, metrics.to_json())
 
 
