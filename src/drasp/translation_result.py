@@ -72,7 +72,7 @@ def translate_folder(model: str, task_name: str | None) -> Translated:
 @torch.no_grad()
 def largest_difference(transformer: Transformer, program: Program) -> float:
     """Between the logits of model and program, on random tokens at random offsets."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(0)
     length = min(transformer.n_positions, 100)
     ids = torch.randint(transformer.n_vocab, (_SAMPLES, length), generator=generator)
     offsets = torch.randint(transformer.n_positions - length + 1, (_SAMPLES, 1), generator=generator)

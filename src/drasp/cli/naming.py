@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from drasp.cli.options import Device, on_device
 from drasp.cli.programs import ProgramPath
 from drasp.errors import DraspError
 
@@ -30,6 +31,7 @@ def name(
     out: Annotated[Path, typer.Option(help="Folder for the named program.", show_default=False)],
     task: Annotated[str | None, typer.Option(help="A task's name, or file.py:name.", show_default=False)] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the inputs that are drawn.")] = 0,
+    device: Device = "cpu",
 ) -> None:
     """Simplify a program and give names to what it does, as far as its answers stay the model's.
 
@@ -45,15 +47,17 @@ def name(
 
     check_output_folder(out)
     one_thread()
-    loaded = load_program(program)
-    transformer, its_task = load_model_and_task(model, task)
+    place = on_device(device)
+    with place:
+        loaded = load_program(program)
+        transformer, its_task = load_model_and_task(model, task)
     if its_task is None:
         raise DraspError(f"{model}: does not say what it was trained on; name the task with --task")
     if loaded.vocabulary.tokens != its_task.vocabulary.tokens:
         raise DraspError(f"{program}: its tokens are not those of task {its_task.name}")
     start = time.perf_counter()
     try:
-        with show.pass_progress(Console(stderr=True)) as progress:
+        with place, show.pass_progress(Console(stderr=True)) as progress:
 
             def report(step: str, now: "Program", match: float) -> None:
                 progress(PassRecord(step, time.perf_counter() - start, now.lines, "lines", match))

@@ -143,7 +143,9 @@ class Stages:
         """Whether it came to something better than a model that knows nothing of its input."""
         training = Training(gates, coefficient * self.unigram_loss)
         # One generator a run: what a run draws does not depend on those before it, which need not be run again.
-        generator = torch.Generator().manual_seed(1_000_003 * self.search.seed + self.search.steps)
+        generator = torch.Generator(torch.get_default_device()).manual_seed(
+            1_000_003 * self.search.seed + self.search.steps
+        )
         decided = above = 0
         total = 0.0
         for step in range(1, self.settings.steps + 1):

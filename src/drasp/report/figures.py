@@ -93,7 +93,7 @@ def _tensors(program: Program) -> "dict[str, Figure]":
                 axes = names(source), vocabulary, f"inp: {source.variable}", "out: token"
             case _:
                 continue
-        matrix = interpreter.ops[statement.name].numpy()
+        matrix = interpreter.ops[statement.name].cpu().numpy()
         drawn[f"line-{number:02}-op"] = _heatmap(f"Line {number}: op of {statement.name}", matrix, *axes)
     return drawn
 
@@ -122,7 +122,7 @@ def _variables(
     types = variable_types(program)
     return {
         f"line-{number:02}-{statement.name}": _variable(
-            number, statement, types.get(statement.name), trace[statement.name][0].numpy(), words, program
+            number, statement, types.get(statement.name), trace[statement.name][0].cpu().numpy(), words, program
         )
         for number, statement in enumerate(program.statements, 1)
     }

@@ -71,7 +71,7 @@ def report_page(program: Program, record: Mapping[str, Any], examples: Examples)
 @torch.no_grad()
 def _difference(program: Program, arrays: Mapping[str, np.ndarray], examples: Examples) -> float:
     """The largest change of a logit on the example inputs when the tensors are those of the page."""
-    tensors = {name: torch.from_numpy(arrays[name].copy()) for name in program.tensors if name in arrays}
+    tensors = {name: torch.as_tensor(arrays[name].copy()) for name in program.tensors if name in arrays}
     exact = Interpreter(program, torch.float64)
     page = Interpreter(replace(program, tensors={**program.tensors, **tensors}), torch.float64)
     largest = 0.0

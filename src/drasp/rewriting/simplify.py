@@ -213,7 +213,7 @@ def _content(program: Program, statement: Statement) -> Any:
 
 
 def _digest(tensor: Tensor) -> str:
-    return sha256(tensor.detach().double().contiguous().numpy().tobytes()).hexdigest()
+    return sha256(tensor.detach().double().cpu().contiguous().numpy().tobytes()).hexdigest()
 
 
 def _joined(*comments: str) -> str:

@@ -58,7 +58,7 @@ def save_state(file: Path, recipe: Recipe, state: State) -> None:
 def load_state(file: Path, recipe: Recipe) -> State:
     """The state in `file`, which must be one of the same recipe and number of threads: it is to end the same."""
     try:
-        with safe_open(file, "pt") as stored:
+        with safe_open(file, "pt", str(torch.get_default_device())) as stored:
             facts = json.loads(stored.metadata()["state"])
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except FileNotFoundError:
@@ -81,7 +81,7 @@ def load_state(file: Path, recipe: Recipe) -> State:
         step=facts["step"],
         moments=moments,
         draws=facts["draws"],
-        dropout=tensors.get(_DROPOUT),
+        dropout=tensors[_DROPOUT].cpu() if _DROPOUT in tensors else None,
         seconds=facts["seconds"],
         saved=tuple(facts["saved"]),
         faultless_tests=facts["faultless_tests"],
