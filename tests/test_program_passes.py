@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drasp.decompiler.components import Components
@@ -20,6 +20,7 @@ from drasp.language.syntax import ElementWise, Operand, Project, tensor_names
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import fold_constants, without_unused
 from drasp.wiring import write_program
+from effort import examples
 from test_decompiler_passes import (
     TASK,
     difference,
@@ -229,7 +230,7 @@ def test_descent_stays_where_nothing_has_a_slope():
 # ------------------------------------------------------------------------------------- splitting
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.integers(0, 2**32), st.integers(1, 2), st.integers(0, 2**32))
 def test_a_variable_read_as_a_sum_leaves_the_logits_as_they_are(seed, layers, cut):
     """Every MLP as the sum of its double and its negative, in all places where MLPs are read."""

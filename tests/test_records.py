@@ -133,7 +133,7 @@ def folder(tmp_path_factory) -> Path:
 def test_a_record_is_read_as_it_was_written(folder, facts, passes, frontier):
     points, norms = tuple(FrontierRecord(*point) for point in frontier), NormsRecord(1, 2)
     record = Record(**facts, passes=tuple(PassRecord(*step) for step in passes), frontier=points, norms=norms)
-    (folder / "result.json").write_bytes(record.to_bytes())
+    (folder / "result.json").write_text(record.to_text())
     assert read_record(folder) == record
     assert read_record(folder / "program.drasp") == record
 
@@ -212,9 +212,14 @@ def test_what_is_wrong_with_a_record_is_one_line(tmp_path, record, message):
 def test_explore_names_what_it_leaves_out(tmp_path):
     result_folder(tmp_path / "good", VERSION_1)
     bad = result_folder(tmp_path / "bad", VERSION_1 | {"lines": "x"})
+    empty = result_folder(tmp_path / "empty", VERSION_1)
+    (empty / "program.drasp").unlink()
     made = drasp("explore", tmp_path)
     assert made.out == f"wrote {tmp_path}/index.html, an index of 1 results\n"
-    assert made.err.startswith(f"drasp: left out {bad}/result.json: expected a whole number for lines, found 'x'")
+    assert made.err.splitlines() == [
+        f"drasp: left out {bad}/result.json: expected a whole number for lines, found 'x'; make the result anew",
+        f"drasp: left out {empty}/result.json: no program.drasp beside it, as a result has",
+    ]
 
 
 # --------------------------------------------------------------------------------------- digests

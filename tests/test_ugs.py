@@ -141,7 +141,8 @@ def token_search() -> tuple[Search, Graph]:
 def test_stage_1_finds_the_one_edge_of_a_model_of_the_token_alone(token_search):
     search, graph = token_search
     assert graph.kept == {(Sender("token"), OUT)}
-    assert [p.match for p in search.progress.passes if p.name == "gates on edges"] == pytest.approx([1.0], abs=0.05)
+    passes = search.progress.passes
+    assert [p.match_accuracy for p in passes if p.name == "gates on edges at 0.01"] == pytest.approx([1.0], abs=0.05)
 
 
 def test_a_run_whose_loss_stays_too_high_is_given_up():
@@ -215,7 +216,7 @@ def test_an_interrupted_search_goes_on_with_the_run_it_was_in(tmp_path, monkeypa
     stop = -1
     resumed = decompile(model, TASK, seed=3, method="ugs", ugs=several, checkpoint=file, resume=True)
     assert len(trained) == 1
-    assert [replace(p, seconds=0) for p in resumed.passes] == [replace(p, seconds=0) for p in whole.passes]
+    assert [replace(p, seconds=0.0) for p in resumed.passes] == [replace(p, seconds=0.0) for p in whole.passes]
     assert str(resumed.program) == str(whole.program)
 
 

@@ -106,8 +106,8 @@ class Record:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def to_bytes(self) -> bytes:
-        return (json.dumps(self.to_json(), indent=2) + "\n").encode()
+    def to_text(self) -> str:
+        return json.dumps(self.to_json(), indent=2) + "\n"
 
 
 def drasp_version() -> str:

@@ -50,7 +50,7 @@ class Translated:
             largest_logit_difference=self.difference,
             seconds=round(self.seconds, 3),
         )
-        files = program_files(self.program) | {MARK: record.to_bytes()}
+        files = program_files(self.program) | {MARK: record.to_text().encode()}
         if self.program.lines > MAX_LINES:
             return files
         page = report_page(self.program, record.to_json(), self.examples)

@@ -77,7 +77,7 @@ def decompile(
         program, record = repick(out, pick)
         write_report(out)
         if as_json:
-            typer.echo(record.to_bytes(), nl=False)
+            typer.echo(record.to_text(), nl=False)
         else:
             show.print_program(Console(highlight=False), program)
         return
@@ -102,7 +102,7 @@ def decompile(
         result.save(out, model, draw_examples(result.program, its_task, transformer))
     checkpoint.unlink(missing_ok=True)
     if as_json:
-        typer.echo(result.record(model).to_bytes(), nl=False)
+        typer.echo(result.record(model).to_text(), nl=False)
     else:
         show.print_result(Console(highlight=False), result, out)
 

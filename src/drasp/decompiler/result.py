@@ -88,7 +88,7 @@ class Decompiled:
         record = self.record(model)
         examples = examples or draw_examples(self.program, TASKS.get(self.identity.task))
         page = report_page(self.program, record.to_json(), examples)
-        write_files(Path(folder), {**files, REPORT: page, MARK: record.to_bytes()})
+        write_files(Path(folder), {**files, REPORT: page, MARK: record.to_text().encode()})
 
     def record(self, model: str) -> Record:
         return Record(
@@ -144,5 +144,5 @@ def repick(folder: Path, lines: int) -> tuple[Program, Record]:
         pruned_match_accuracy=match,
         pruned_lines=lines,
     )
-    write_files(folder, {**program_files(program), MARK: record.to_bytes()})
+    write_files(folder, {**program_files(program), MARK: record.to_text().encode()})
     return program, record

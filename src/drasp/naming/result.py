@@ -47,7 +47,7 @@ class Named:
             pruned_match_accuracy=self.pruned_match.value,
             seconds=round(self.seconds, 2),
         )
-        return program_files(self.program) | {MARK: record.to_bytes()}
+        return program_files(self.program) | {MARK: record.to_text().encode()}
 
 
 def name_and_measure(program: Program, transformer: Transformer, task: Task, seed: int, report: Report) -> Named:

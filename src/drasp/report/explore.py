@@ -30,7 +30,9 @@ def write_index(folder: Path) -> tuple[Path, int, list[str]]:
     problems: list[str] = []
     for mark in sorted(folder.rglob(MARK)):
         try:
-            if _is_result(mark.parent) and (record := read_record(mark.parent)):
+            if not (mark.parent / "program.drasp").is_file():
+                raise DraspError(f"{mark}: no program.drasp beside it, as a result has")
+            if (record := read_record(mark.parent)) is not None:
                 rows.append(row(record, mark.parent, folder))
         except DraspError as error:
             problems.append(str(error))
@@ -43,10 +45,6 @@ def write_index(folder: Path) -> tuple[Path, int, list[str]]:
     styles, scripts = ("base.css", "explore.css"), ("dom.js", "chart.js", "explore.js")
     write_file(file, page("explore.html", f"{folder.resolve().name} – drasp", styles, scripts, data))
     return file, len(rows), problems
-
-
-def _is_result(folder: Path) -> bool:
-    return (folder / "program.drasp").is_file()
 
 
 def row(record: Record, result: Path, base: Path) -> dict[str, Any]:
