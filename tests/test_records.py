@@ -180,6 +180,7 @@ def test_a_record_of_version_1_serves_every_command(tmp_path):
         ([], "expected a JSON object"),
         ({}, "schema_version is missing"),
         (VERSION_1 | {"schema_version": 7}, "schema_version 7 is of a newer drasp"),
+        (VERSION_1 | {"schema_version": 0}, "schema_version 0 is of no drasp; this one reads 1 to 2"),
         (VERSION_1 | {"schema_version": 2}, "model_digest is missing"),
         (VERSION_1 | {"schema_version": "1"}, "expected a whole number for schema_version, found '1'"),
         (VERSION_1 | {"lines": "3"}, "expected a whole number for lines, found '3'"),

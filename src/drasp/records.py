@@ -126,9 +126,9 @@ def read_record(place: Path) -> Record | None:
     if not isinstance(content, dict):
         raise DraspError(f"{file}: expected a JSON object, as drasp writes it; make the result anew")
     found = content.get("schema_version")
-    if isinstance(found, int) and found > SCHEMA_VERSION:
-        newer = f"schema_version {found} is of a newer drasp, this one reads up to {SCHEMA_VERSION}"
-        raise DraspError(f"{file}: {newer}; update drasp")
+    if type(found) is int and not 1 <= found <= SCHEMA_VERSION:
+        known = f"is of {'a newer' if found > 0 else 'no'} drasp; this one reads 1 to {SCHEMA_VERSION}"
+        raise DraspError(f"{file}: schema_version {found} {known}")
     try:
         record = typed(Record, content)
         for name, since in _SINCE.items():
