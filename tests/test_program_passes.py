@@ -101,6 +101,7 @@ def test_an_input_of_a_norm_leaves_its_mean_behind(one):
     assert difference(answering(program), answering(needed), pool) > 1e-2
 
 
+@pytest.mark.long
 def test_the_harm_of_losing_an_input_of_a_norm_is_that_of_losing_a_little_of_it_scaled_up():
     program, little = normed_program(), 0.05
     pool = Oracle.draw(Interpreter(program), TASK, 300, np.random.default_rng(0), batch_size=1)

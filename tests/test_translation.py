@@ -131,6 +131,7 @@ def test_a_vocabulary_of_another_size_is_refused():
         translate(load_model(random_gpt2(0, layers=1, heads=1)), Vocabulary(("a", "b")))
 
 
+@pytest.mark.long
 @needs_published_models
 @pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.name)
 def test_published_models_as_standalone_python(folder, tmp_path):

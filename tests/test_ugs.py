@@ -191,6 +191,7 @@ def test_the_same_seed_gives_the_same_result(token_search):
     assert result.final.lines <= 3
 
 
+@pytest.mark.long
 def test_an_interrupted_search_goes_on_with_the_run_it_was_in(tmp_path, monkeypatch):
     """Its result is that of a search that was not interrupted, and finished runs are not trained again."""
     model, several = only_token_to_output(), replace(SMALL, runs=(3, 2, 2))
