@@ -190,10 +190,11 @@ def test_a_record_of_version_1_serves_every_command(tmp_path):
         (VERSION_1 | {"seconds": 10**400}, "expected a number for seconds, found int"),
         (VERSION_1 | {"match_interval": [0.5]}, "expected a list for match_interval, found [0.5]"),
         (VERSION_1 | {"frontier": [{"lines": 3}]}, "frontier[0].match_accuracy is missing"),
+        (VERSION_1 | {"primitives": {"a\nb": 3}}, r"expected an object for primitives['a\nb'], found 3"),
         (VERSION_1 | {"passes": [3]}, "expected an object for passes[0], found 3"),
         (
             VERSION_1 | {"primitives": {"select": {"named": "x"}}},
-            "a whole number for primitives.select.named, found 'x'",
+            "a whole number for primitives['select']['named'], found 'x'",
         ),
     ],
 )

@@ -164,7 +164,7 @@ def _typed(kind: Any, value: Any, name: str) -> Any:
         case Mapping() if is_dataclass(kind):
             return _object(kind, value, name)
         case Mapping() if origin is dict:
-            return {key: _typed(arguments[1], each, f"{name}.{key}") for key, each in value.items()}
+            return {key: _typed(arguments[1], each, f"{name}[{key!r}]") for key, each in value.items()}
         case list() if origin is tuple and arguments[-1] is ...:
             return tuple(_typed(arguments[0], each, f"{name}[{i}]") for i, each in enumerate(value))
         case list() if origin is tuple and len(value) == len(arguments):
