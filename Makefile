@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint bench
+.PHONY: setup demo test test-long lint bench
 
 setup: .venv/ready
 
@@ -17,6 +17,10 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest
+
+# What takes longer, and the property tests again with all their examples.
+test-long: setup
+	LONG=1 $(BIN)/python -m pytest -m long
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,13 +1,15 @@
 """Decompiles every model of a folder and prints a table beside the paper's figures.
 
-    python bench/decompile.py FOLDER [NAME...] [--method fast|ugs] [--runs N] [--json FILE]
+    python bench/decompile.py FOLDER [NAME...] [--method fast|ugs] [--runs N] [--json FILE] [--table FILE]
 
 FOLDER holds GPT-2 folders; a model's task is the one in its task.json, or the part of its name before the first
 dash. NAME picks models whose names begin so. One thread. "Cost" is the decompilation's time over that of one
 training step of the paper's first stage (`--method ugs`: gates sampled for 120 rows, 10 inputs with 12 masks each;
 forward, backward, and a step of the optimiser), timed in the same run. N is how many coefficients `ugs` tries in each
 stage, and at most how many it takes from one to the next; without, it is the paper's. Every model is decompiled in a
-process of its own, whose peak memory is given, right after its step was timed in another.
+process of its own, whose peak memory is given, right after its step was timed in another. `--table` writes what can be
+checked without the models, and where they are with them: bench/published.json is that of the models published with
+the paper.
 """
 
 import argparse
@@ -44,6 +46,8 @@ PAPER = {
     "abcde-1l1h16d3lr00drop": (1.00, 2),
     "tomita2-1l1h16d3lr00drop": (1.00, 2),
 }
+# What is the same in every run, and says of which weights.
+TABLE = ("model", "digest", "command", "settings", "verdict", "lines", "match", "hits", "samples", "program")
 COLUMNS = ("model", "verdict", "pruned", "pruned lines", "match", "lines", "paper match", "paper lines")
 COLUMNS += ("select", "project", "elementwise", "seconds", "naming s", "cost", "peak MB")
 
@@ -70,18 +74,24 @@ def task_of(folder: Path) -> Task:
 
 def decompiled(folder: Path, method: str, settings: UgsSettings) -> dict[str, object]:
     torch.set_num_threads(1)
-    result = decompile(load_model(folder), task_of(folder), method=method, ugs=settings)
+    task = task_of(folder)
+    result = decompile(load_model(folder), task, method=method, ugs=settings)
     return {
         "model": folder.name,
+        "digest": result.identity.model_digest,
+        "command": f"drasp decompile {folder.name} --task {task.name} --method {method} --out result",
+        "settings": {"seed": result.identity.seed, **result.identity.settings},
         "verdict": result.verdict,
         "pruned": str(result.pick.match),
         "pruned lines": result.pick.lines,
         "match": str(result.final.match),
+        "hits": result.final.match.hits,
+        "samples": result.final.match.total,
         "lines": result.final.lines,
         **{kind: f"{count['named']}/{count['total']}" for kind, count in count_primitives(result.program).items()},
         "naming s": round(result.naming_seconds, 1),
         "seconds": round(result.seconds, 1),
-        "peak MB": result.record(folder.name)["peak_memory_mb"],
+        "peak MB": result.record(folder.name).peak_memory_mb,
         "program": str(result.program),
         "frontier": [(point.lines, point.match.value) for point in result.frontier],
     }
@@ -101,6 +111,11 @@ def bench(folder: Path, method: str = "fast", settings: UgsSettings = PAPER_SETT
     return {**row, "paper match": paper_match, "paper lines": paper_lines, "cost": cost}
 
 
+def write_table(file: Path, rows: list[dict[str, object]]) -> None:
+    """Rows as `bench` gives them to a file with what of them is the same in every run."""
+    file.write_text(json.dumps([{name: row[name] for name in TABLE} for row in rows], indent=2) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -108,6 +123,7 @@ def main() -> None:
     parser.add_argument("--method", choices=METHODS, default="fast")
     parser.add_argument("--runs", type=int)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--table", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     runs = arguments.runs
@@ -122,6 +138,8 @@ def main() -> None:
         print("| " + " | ".join(cells) + " |", flush=True)
         if arguments.json:
             arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
+        if arguments.table:
+            write_table(arguments.table, rows)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The commands as a user runs them."""
 
+import json
 import os
 import signal
 import subprocess
@@ -85,12 +86,15 @@ def test_the_folder_is_named_after_the_options(drasp, tmp_path):
     ]
 
 
-def test_an_own_task_is_trained_and_remembered(drasp, tmp_path):
+def test_an_own_task_is_trained_and_remembered_by_name(drasp, tmp_path):
     (tmp_path / "mine.py").write_text(
         "from drasp.tasks import Language, language_task\nmine = language_task('mine', Language('ab', '(ab)*'))\n"
     )
     assert drasp("train", "mine.py:mine", "--steps", "20", "--out", "m").code == 0
-    assert f"{tmp_path / 'mine.py'}:mine" in (tmp_path / "m" / "task.json").read_text()
+    assert json.loads((tmp_path / "m" / "task.json").read_text())["task"] == "mine"
+    refused = drasp("translate", "m", "--out", "out").stderr
+    assert "task.json: 'mine' is not a task of drasp's own; name the task with --task file.py:name" in refused
+    assert drasp("translate", "m", "--task", "mine.py:mine", "--out", "out").code == 0
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drasp.decompiler.checkpoint import State
@@ -26,6 +26,7 @@ from drasp.sites import OUT, POSITION, TOKEN, Component, Edge, Receiver
 from drasp.tasks import load_task
 from drasp.transformer import Shape, Transformer, assemble, initial_weights
 from drasp.wiring import write_program
+from effort import examples
 
 TASK = load_task("bin_majority_interleave")
 LANGUAGE = load_task("D2")
@@ -62,7 +63,7 @@ def difference(run, other, pool: Oracle) -> float:
 models = st.tuples(st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 2))
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(models, st.sampled_from([TASK, LANGUAGE]))
 def test_the_whole_graph_has_the_models_logits(model, task):
     transformer = random_transformer(*model, task)
@@ -71,7 +72,7 @@ def test_the_whole_graph_has_the_models_logits(model, task):
     assert difference(lambda b: components.logits(components.whole(), b), lambda b: b.logits, pool) <= 1e-4
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(models, st.integers(0, 2**32))
 def test_a_graph_and_its_program_have_the_same_logits(model, seed):
     """Written, folded and renumbered; with edges cut and some norms constant."""

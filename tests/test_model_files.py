@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model, OPTConfig, OPTForCausalLM
@@ -13,10 +13,11 @@ from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model, OPTConfig, OPTF
 from drasp.errors import DraspError
 from drasp.model_files import load_model, read_folder, write_folder
 from drasp.transformer import Shape, initial_weights
+from effort import examples
 from random_models import logits_of, random_gpt2
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     seed=st.integers(0, 2**32),
     layers=st.integers(1, 3),

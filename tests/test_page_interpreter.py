@@ -87,6 +87,7 @@ def test_the_page_computes_what_python_computes_for_random_programs(interpreter_
         check_equal(interpreter_page, program, random_inputs(program, 6, seed))
 
 
+@pytest.mark.long
 @needs_published_models
 @pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.name)
 def test_the_page_computes_what_python_computes_for_published_models(interpreter_page, folder):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drasp.decompiler.components import Components
@@ -20,6 +20,7 @@ from drasp.language.syntax import ElementWise, Operand, Project
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import fold_constants, without_unused
 from drasp.wiring import write_program
+from effort import examples
 from test_decompiler_passes import (
     TASK,
     difference,
@@ -100,6 +101,7 @@ def test_an_input_of_a_norm_leaves_its_mean_behind(one):
     assert difference(answering(program), answering(needed), pool) > 1e-2
 
 
+@pytest.mark.long
 def test_the_harm_of_losing_an_input_of_a_norm_is_that_of_losing_a_little_of_it_scaled_up():
     program, little = normed_program(), 0.05
     pool = Oracle.draw(Interpreter(program), TASK, 300, np.random.default_rng(0), batch_size=1)
@@ -229,7 +231,7 @@ def test_descent_stays_where_nothing_has_a_slope():
 # ------------------------------------------------------------------------------------- splitting
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.integers(0, 2**32), st.integers(1, 2), st.integers(0, 2**32))
 def test_a_variable_read_as_a_sum_leaves_the_logits_as_they_are(seed, layers, cut):
     """Every MLP as the sum of its double and its negative, in all places where MLPs are read."""

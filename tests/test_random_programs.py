@@ -6,22 +6,23 @@ import types
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
 from drasp.language import Interpreter, Program, ProgramError, check, parse, to_python, to_text
+from effort import examples, in_both, part
 from random_programs import random_program, randoms
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(randoms)
 def test_text_reads_back_as_the_same_program(rng):
     program = random_program(rng)
     assert parse(to_text(program), program.tensors) == program
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(randoms)
 def test_checker_finds_nothing(rng):
     program = random_program(rng)
@@ -36,7 +37,7 @@ def inputs_for(program: Program, seed: int, batch: int) -> tuple[list[list[int]]
     return ids, offsets
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(randoms, st.integers(0, 2**32))
 def test_interpreter_follows_the_definition_on_padded_batches(rng, seed):
     program = random_program(rng)
@@ -60,7 +61,7 @@ def test_interpreter_follows_the_definition_on_padded_batches(rng, seed):
                 np.testing.assert_allclose(found, value, rtol=1e-7, atol=1e-7, err_msg=name)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(randoms, st.integers(0, 2**32))
 def test_standalone_python_follows_the_definition(rng, seed):
     program = random_program(rng)
@@ -102,12 +103,13 @@ def mutated(text: str, rng: random.Random) -> str:
     return text
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_mutated_texts_parse_or_give_an_error_with_a_place(part):
+@in_both
+@pytest.mark.parametrize("seed", range(4))
+def test_mutated_texts_parse_or_give_an_error_with_a_place(seed):
     """20,000 mutations in four parts; anything but a ProgramError is a failure."""
-    rng = random.Random(part)
+    rng = random.Random(seed)
     outcomes = {"parsed": 0, "refused": 0}
-    for number in range(5000):
+    for number in range(part(5000)):
         if number % 50 == 0:
             program = random_program(rng)
             text = to_text(program)
@@ -119,4 +121,4 @@ def test_mutated_texts_parse_or_give_an_error_with_a_place(part):
         assert all(error.place.line >= 1 and error.place.column >= 1 for error in errors)
         assert all("\n" not in str(error) for error in errors)
         outcomes["refused" if errors else "parsed"] += 1
-    assert min(outcomes.values()) > 300, "the mutations should make both kinds"
+    assert min(outcomes.values()) > part(300), "the mutations should make both kinds"

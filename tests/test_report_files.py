@@ -27,7 +27,8 @@ def program_folder(folder: Path, name: str, record: dict | None = None) -> Path:
 def record(task: str, match: float, lines: int, **more) -> dict:
     point = {"lines": lines, "match_accuracy": match, "match_interval": [match - 0.01, min(1, match + 0.01)]}
     verdict = "decompiled" if match >= 0.9 else "not_decompilable"
-    return {"task": task, "model": task, "verdict": verdict, "frontier": [point], **point, "samples": 2000} | more
+    facts = {"schema_version": 1, "method": "fast", "task": task, "model": task, "verdict": verdict, "samples": 2000}
+    return facts | {"frontier": [point], **point} | more
 
 
 def page_data(file: Path) -> dict:
@@ -54,7 +55,7 @@ def test_report_has_the_answers_of_the_model_on_record(tmp_path):
 
 
 def test_report_goes_without_what_is_not_there(tmp_path):
-    folder = program_folder(tmp_path / "result", "binary majority", {"task": "lost.py:mine", "model": "lost"})
+    folder = program_folder(tmp_path / "result", "binary majority", record("lost.py:mine", 0.9, 3, model="lost"))
     assert drasp("report", folder).code == 0
     data = page_data(folder / "report.html")
     assert data["examples"]["steps"][0]["model"] is None

@@ -33,9 +33,9 @@ RECORD = {
         {"lines": 7, "match_accuracy": 0.94, "match_interval": [0.92, 0.95]},
     ],
     "passes": [
-        {"name": "cut edges", "seconds": 1.0, "left": 9, "match_accuracy": 0.99},
-        {"name": "cut edges", "seconds": 3.0, "left": 8, "match_accuracy": 0.97},
-        {"name": "cut lines", "seconds": 3.5, "left": 7, "match_accuracy": 0.94},
+        {"name": "cut edges", "seconds": 1.0, "left": 9, "unit": "edges", "match_accuracy": 0.99},
+        {"name": "cut edges", "seconds": 3.0, "left": 8, "unit": "edges", "match_accuracy": 0.97},
+        {"name": "cut lines", "seconds": 3.5, "left": 7, "unit": "lines", "match_accuracy": 0.94},
     ],
     "primitives": {"select": {"named": 2, "total": 2}},
     "min_match": 0.9,

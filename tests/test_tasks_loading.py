@@ -42,6 +42,11 @@ def test_the_documented_example_works():
     [
         ("x = = 1", "x", r"task.py, line 1: invalid syntax"),
         ("\nimport nothing_of_that_name", "x", "task.py, line 2: ModuleNotFoundError"),
+        (
+            "from dataclasses import replace\nfrom drasp.tasks import TASKS\nx = replace(TASKS['sort'], about='')",
+            "x",
+            "'sort' is one of drasp's own tasks; call yours otherwise",
+        ),
         ("x = 1", "x", "expected 'x' to be a Task, found int; it defines no task"),
         ("from drasp.tasks import TASKS\nmine = TASKS['sort']", "x", "nothing is called 'x'; it defines mine"),
     ],
@@ -64,9 +69,10 @@ def test_the_task_of_a_model(tmp_path):
     assert task_of_model(tmp_path) is None
     (tmp_path / "task.json").write_text(json.dumps({"task": "sort"}))
     assert task_of_model(tmp_path) is TASKS["sort"]
-    (tmp_path / "task.json").write_text(json.dumps({"task": "moved.py:mine"}))
-    with pytest.raises(DraspError, match=r"task.json: task file moved.py: no such file; say where"):
-        task_of_model(tmp_path)
+    for name in ("moved.py:mine", "srt", 3, None):
+        (tmp_path / "task.json").write_text(json.dumps({"task": name}))
+        with pytest.raises(DraspError, match=r"task.json: .* is not a task of drasp's own; name the task with --task"):
+            task_of_model(tmp_path)
     (tmp_path / "task.json").write_text("[]")
     with pytest.raises(DraspError, match="expected a JSON object"):
         task_of_model(tmp_path)

@@ -138,6 +138,7 @@ def test_seeds_differ():
     assert any(not torch.equal(w, second.state.weights[name]) for name, w in first.state.weights.items())
 
 
+@pytest.mark.long
 def test_checkpoints_follow_the_rule(tmp_path):
     seen = []
     recipe = Recipe("bin_majority", lr=3e-4, steps=600)
@@ -155,6 +156,7 @@ def test_checkpoints_follow_the_rule(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["m", *expected])
 
 
+@pytest.mark.long
 def test_a_search_keeps_the_best(tmp_path):
     task = TASKS["bin_majority"]
     given = {"task": "bin_majority", "layers": 1, "heads": 1, "dim": 16, "seed": 0, "steps": 100}

@@ -21,6 +21,7 @@ from drasp.sites import OUT, NormSite, Receiver, Site
 from drasp.transformer import Shape, assemble, initial_weights
 from drasp.translation import MAX_LINES, theorem_lines, translate, translation_size
 from drasp.vocabulary import Vocabulary
+from effort import examples, in_both, part
 from published import MODELS, needs_published_models
 from random_models import linearise, logits_of, random_gpt2
 
@@ -57,9 +58,10 @@ def constant_norms(layers: int, constants: Sequence[float | None]) -> dict[Site,
     return {site: Replaced(constant) for site, constant in pairs if constant is not None}
 
 
+@in_both
 @every_size
 def test_random_models_have_the_logits_of_hugging_face(size):
-    @settings(max_examples=SIZES[size])
+    @settings(max_examples=part(SIZES[size]))
     @given(options=options)
     def check_one(options):
         model = random_gpt2(layers=size[0], heads=size[1], **options)
@@ -73,9 +75,10 @@ def test_random_models_have_the_logits_of_hugging_face(size):
     check_one()
 
 
+@in_both
 @every_size
 def test_linear_norms_have_the_logits_of_a_model_with_linear_norms(size):
-    @settings(max_examples=SIZES[size])
+    @settings(max_examples=part(SIZES[size]))
     @given(options=options, constants=st.lists(st.floats(0.5, 20), min_size=7, max_size=7))
     def check_one(options, constants):
         model = random_gpt2(layers=size[0], heads=size[1], **options)
@@ -93,7 +96,7 @@ def test_linear_norms_have_the_logits_of_a_model_with_linear_norms(size):
     check_one()
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(seed=st.integers(0, 2**32), which=st.lists(st.booleans(), min_size=5, max_size=5))
 def test_exact_and_linear_norms_can_be_mixed(seed, which):
     transformer = load_model(random_gpt2(seed, layers=2, heads=2))
@@ -141,6 +144,7 @@ def test_a_vocabulary_of_another_size_is_refused():
         translate(load_model(random_gpt2(0, layers=1, heads=1)), Vocabulary(("a", "b")))
 
 
+@pytest.mark.long
 @needs_published_models
 @pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.name)
 def test_published_models_as_standalone_python(folder, tmp_path):

@@ -5,7 +5,8 @@ its named tensors.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 _BUFFERS = (".attn.bias", ".attn.masked_bias")
 
 
-def load_model(source: "str | Path | GPT2LMHeadModel") -> Transformer:
-    """The transformer in a GPT-2 folder, or in a `GPT2LMHeadModel` in memory."""
+def load_model(source: "str | Path | GPT2LMHeadModel", device: torch.device | str | None = None) -> Transformer:
+    """The transformer in a GPT-2 folder, or in a `GPT2LMHeadModel` in memory; on torch's default device, or another."""
     if isinstance(source, str | Path):
         shape, weights = read_folder(Path(source))
     else:
@@ -35,7 +36,39 @@ def load_model(source: "str | Path | GPT2LMHeadModel") -> Transformer:
         where = type(source).__name__
         shape = _shape(config.to_dict(), where)
         weights = _weights(source.state_dict(), shape, where)
-    return assemble(shape, weights)
+    place = torch.get_default_device() if device is None else device
+    return assemble(shape, {name: weight.to(place) for name, weight in weights.items()})
+
+
+def digest(transformer: Transformer) -> str:
+    """A transformer to the SHA-256 of what it computes with: its weights by Hugging Face's names, and its form."""
+    form = [(a.attention.n_heads, a.attention.scale, a.mlp.activation) for a in transformer.layers]
+    made = sha256(repr([transformer.final_norm.eps, *form]).encode())
+    for name, tensor in _named_weights(transformer):
+        made.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        made.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return made.hexdigest()
+
+
+def _named_weights(transformer: Transformer) -> Iterator[tuple[str, Tensor]]:
+    yield "wte.weight", transformer.token_embedding
+    yield "wpe.weight", transformer.position_embedding
+    for i, layer in enumerate(transformer.layers):
+        yield f"h.{i}.ln_1.weight", layer.attention_norm.gain
+        yield f"h.{i}.ln_1.bias", layer.attention_norm.bias
+        yield f"h.{i}.attn.c_attn.weight", layer.attention.qkv.weight
+        yield f"h.{i}.attn.c_attn.bias", layer.attention.qkv.bias
+        yield f"h.{i}.attn.c_proj.weight", layer.attention.output.weight
+        yield f"h.{i}.attn.c_proj.bias", layer.attention.output.bias
+        yield f"h.{i}.ln_2.weight", layer.mlp_norm.gain
+        yield f"h.{i}.ln_2.bias", layer.mlp_norm.bias
+        yield f"h.{i}.mlp.c_fc.weight", layer.mlp.hidden.weight
+        yield f"h.{i}.mlp.c_fc.bias", layer.mlp.hidden.bias
+        yield f"h.{i}.mlp.c_proj.weight", layer.mlp.output.weight
+        yield f"h.{i}.mlp.c_proj.bias", layer.mlp.output.bias
+    yield "ln_f.weight", transformer.final_norm.gain
+    yield "ln_f.bias", transformer.final_norm.bias
+    yield "lm_head.weight", transformer.unembedding
 
 
 def read_folder(folder: Path) -> tuple[Shape, dict[str, Tensor]]:

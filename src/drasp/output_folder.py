@@ -6,9 +6,8 @@ from pathlib import Path
 
 from drasp.errors import DraspError
 
-# What marks a folder as one that drasp wrote, and may write again; and the version of what is in it.
+# What marks a folder as one that drasp wrote, and may write again.
 MARK = "result.json"
-SCHEMA_VERSION = 1
 
 
 def check_output_folder(folder: Path) -> None:

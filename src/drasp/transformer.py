@@ -234,5 +234,5 @@ def initial_weights(shape: Shape, seed: int) -> dict[str, Tensor]:
             weights[name] = torch.zeros(size)
         else:
             deviation = 0.02 / math.sqrt(2 * shape.n_layers) if "c_proj" in name else 0.02
-            weights[name] = torch.randn(size, generator=generator) * deviation
-    return weights
+            weights[name] = torch.randn(size, generator=generator, device="cpu") * deviation
+    return {name: weight.to(torch.get_default_device()) for name, weight in weights.items()}

@@ -1,6 +1,5 @@
 """Step 1 as a whole: a model folder in, an exactly equal program out, with the difference measured."""
 
-import json
 import time
 from dataclasses import dataclass
 
@@ -8,7 +7,9 @@ import torch
 
 from drasp.language import Interpreter, Program, program_files
 from drasp.loading import load_model_and_task
-from drasp.output_folder import MARK, SCHEMA_VERSION
+from drasp.model_files import digest
+from drasp.output_folder import MARK
+from drasp.records import Record, drasp_version
 from drasp.report.examples import Examples, draw_examples
 from drasp.report.page import MAX_BYTES, MAX_LINES, REPORT, report_page
 from drasp.transformer import Transformer
@@ -20,6 +21,7 @@ _SAMPLES = 20
 @dataclass(frozen=True)
 class Translated:
     model: str
+    model_digest: str
     task: str | None
     program: Program
     size: Size
@@ -35,21 +37,23 @@ class Translated:
 
     def files(self) -> dict[str, bytes]:
         """With a report where the program is short enough to be looked at."""
-        result = {
-            "schema_version": SCHEMA_VERSION,
-            "model": self.model,
-            "task": self.task,
-            "method": "translate",
-            "lines": self.program.lines,
-            "size": {"theorem": self.size.theorem, "biases": self.size.biases, "norms": self.size.norms},
-            "largest_logit_difference": self.difference,
-            "samples": _SAMPLES,
-            "seconds": round(self.seconds, 3),
-        }
-        files = program_files(self.program) | {MARK: (json.dumps(result, indent=2) + "\n").encode()}
+        record = Record(
+            model=self.model,
+            model_digest=self.model_digest,
+            task=self.task,
+            settings={},
+            drasp_version=drasp_version(),
+            method="translate",
+            samples=_SAMPLES,
+            lines=self.program.lines,
+            size={"theorem": self.size.theorem, "biases": self.size.biases, "norms": self.size.norms},
+            largest_logit_difference=self.difference,
+            seconds=round(self.seconds, 3),
+        )
+        files = program_files(self.program) | {MARK: record.to_text().encode()}
         if self.program.lines > MAX_LINES:
             return files
-        page = report_page(self.program, result, self.examples)
+        page = report_page(self.program, record.to_json(), self.examples)
         return files if len(page) > MAX_BYTES else files | {REPORT: page}
 
 
@@ -61,13 +65,14 @@ def translate_folder(model: str, task_name: str | None) -> Translated:
     seconds = time.perf_counter() - start
     examples = draw_examples(program, task, transformer)
     size = translation_size(transformer)
-    return Translated(model, task.name if task else None, program, size, difference, seconds, examples)
+    name = task.name if task else None
+    return Translated(model, digest(transformer), name, program, size, difference, seconds, examples)
 
 
 @torch.no_grad()
 def largest_difference(transformer: Transformer, program: Program) -> float:
     """Between the logits of model and program, on random tokens at random offsets."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(0)
     length = min(transformer.n_positions, 100)
     ids = torch.randint(transformer.n_vocab, (_SAMPLES, length), generator=generator)
     offsets = torch.randint(transformer.n_positions - length + 1, (_SAMPLES, 1), generator=generator)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from drasp.cli.options import Device, on_device
 from drasp.cli.programs import ProgramPath
 from drasp.errors import DraspError
 
@@ -46,6 +47,7 @@ def decompile(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A rough answer: fewer inputs, fewer attempts.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run with this OUT.")] = False,
+    device: Device = "cpu",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -67,38 +69,40 @@ def decompile(
     from drasp.decompiler.pipeline import check_method
     from drasp.decompiler.pipeline import decompile as run
     from drasp.decompiler.result import repick
-    from drasp.output_folder import MARK, check_output_folder
+    from drasp.output_folder import check_output_folder
     from drasp.report.examples import draw_examples
     from drasp.report.page import write_report
 
     if pick is not None:
-        program = repick(out, pick)
+        program, record = repick(out, pick)
         write_report(out)
         if as_json:
-            typer.echo((out / MARK).read_text(), nl=False)
+            typer.echo(record.to_text(), nl=False)
         else:
             show.print_program(Console(highlight=False), program)
         return
     check_method(method)
     check_output_folder(out)
     one_thread()
-    transformer, its_task = _model_and_task(model, task)
-    progress = Console(stderr=True, quiet=quiet or as_json)
-    _warn_if_untrained(progress, transformer, its_task)
+    place, progress = on_device(device), Console(stderr=True, quiet=quiet or as_json)
+    with place:
+        transformer, its_task = _model_and_task(model, task)
+        _warn_if_untrained(progress, transformer, its_task)
 
     checkpoint = checkpoint_file(out)
     if checkpoint.exists() and not resume:
         raise DraspError(f"{checkpoint}: an interrupted run; go on with --resume, or remove the file to begin again")
     try:
-        with show.pass_progress(progress) as report:
+        with place, show.pass_progress(progress) as report:
             result = run(transformer, its_task, seed, min_match, max_lines, report, quick, checkpoint, resume, method)
     except KeyboardInterrupt:
         hint = "; what is finished is kept: go on with --resume" if checkpoint.exists() else ""
         raise DraspError(f"interrupted{hint}") from None
-    result.save(out, model, draw_examples(result.program, its_task, transformer))
+    with place:
+        result.save(out, model, draw_examples(result.program, its_task, transformer))
     checkpoint.unlink(missing_ok=True)
     if as_json:
-        typer.echo(json.dumps(result.record(model), indent=2))
+        typer.echo(result.record(model).to_text(), nl=False)
     else:
         show.print_result(Console(highlight=False), result, out)
 
@@ -109,6 +113,7 @@ def verify(
     task: TaskName = None,
     samples: Annotated[int, typer.Option(min=1, help="How many inputs are drawn.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Of the inputs that are drawn.")] = 1,
+    device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
     """Measure how often a program answers as a model does, and show the first inputs on which they differ.
@@ -118,11 +123,14 @@ def verify(
     from drasp.decompiler.verify import verify as run
     from drasp.language import load_program
 
-    loaded = load_program(program)
-    transformer, its_task = _model_and_task(model, task)
+    place = on_device(device)
+    with place:
+        loaded = load_program(program)
+        transformer, its_task = _model_and_task(model, task)
     if loaded.vocabulary.tokens != its_task.vocabulary.tokens:
         raise DraspError(f"{program}: its tokens are not those of task {its_task.name}")
-    found = run(loaded, transformer, its_task, samples, seed)
+    with place:
+        found = run(loaded, transformer, its_task, samples, seed)
     if as_json:
         typer.echo(json.dumps(_verification_json(found), indent=2))
         return

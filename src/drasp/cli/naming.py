@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from drasp.cli.options import Device, on_device
 from drasp.cli.programs import ProgramPath
 from drasp.errors import DraspError
 
@@ -30,6 +31,7 @@ def name(
     out: Annotated[Path, typer.Option(help="Folder for the named program.", show_default=False)],
     task: Annotated[str | None, typer.Option(help="A task's name, or file.py:name.", show_default=False)] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the inputs that are drawn.")] = 0,
+    device: Device = "cpu",
 ) -> None:
     """Simplify a program and give names to what it does, as far as its answers stay the model's.
 
@@ -37,26 +39,28 @@ def name(
     """
     from drasp.cli import show
     from drasp.cli.threads import one_thread
-    from drasp.decompiler.result import PassRecord
     from drasp.language import load_program
     from drasp.loading import load_model_and_task
     from drasp.naming.result import name_and_measure
     from drasp.output_folder import check_output_folder, write_files
+    from drasp.records import PassRecord
 
     check_output_folder(out)
     one_thread()
-    loaded = load_program(program)
-    transformer, its_task = load_model_and_task(model, task)
+    place = on_device(device)
+    with place:
+        loaded = load_program(program)
+        transformer, its_task = load_model_and_task(model, task)
     if its_task is None:
         raise DraspError(f"{model}: does not say what it was trained on; name the task with --task")
     if loaded.vocabulary.tokens != its_task.vocabulary.tokens:
         raise DraspError(f"{program}: its tokens are not those of task {its_task.name}")
     start = time.perf_counter()
     try:
-        with show.pass_progress(Console(stderr=True)) as progress:
+        with place, show.pass_progress(Console(stderr=True)) as progress:
 
             def report(step: str, now: "Program", match: float) -> None:
-                progress(PassRecord(step, time.perf_counter() - start, now.lines, match))
+                progress(PassRecord(step, time.perf_counter() - start, now.lines, "lines", match))
 
             named = name_and_measure(loaded, transformer, its_task, seed, report)
     except KeyboardInterrupt:
@@ -111,17 +115,15 @@ def explain(
 
 def _task_of(program: Path, task: str | None, loaded: "Program") -> "Task":
     """The task that was named, or the one in the result beside the program."""
-    from drasp.tasks import load_task
+    from drasp.records import read_record
+    from drasp.tasks import load_task, recorded_task
 
-    record = (program if program.is_dir() else program.parent) / "result.json"
-    if task is None and record.exists():
-        try:
-            task = json.loads(record.read_text()).get("task")
-        except (ValueError, AttributeError):
-            raise DraspError(f"{record}: not a result of drasp") from None
-    if not task:
+    if task is not None:
+        found = load_task(task)
+    elif (record := read_record(program)) and record.task:
+        found = recorded_task(record.task, program)
+    else:
         raise DraspError(f"{program}: does not say which task it is for; name one with --task")
-    found = load_task(task)
     if found.vocabulary.tokens != loaded.vocabulary.tokens:
         raise DraspError(f"{program}: its tokens are not those of task {found.name}")
     return found

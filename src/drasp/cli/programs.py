@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from drasp.cli.options import Device, on_device
 from drasp.errors import DraspError
 
 ProgramPath = Annotated[
@@ -26,6 +27,7 @@ def translate(
     task: Annotated[
         str | None, typer.Option(help="A task's name, or file.py:name; names the tokens.", show_default=False)
     ] = None,
+    device: Device = "cpu",
 ) -> None:
     """Write the exact, unpruned program of a model: the same logits, every bias and layer norm included.
 
@@ -35,8 +37,9 @@ def translate(
     from drasp.translation_result import translate_folder
 
     check_output_folder(out)
-    translated = translate_folder(model, task)
-    files = translated.files()
+    with on_device(device):
+        translated = translate_folder(model, task)
+        files = translated.files()
     write_files(out, files)
     typer.echo(translated.summary())
     typer.echo(f"wrote {out}/{', '.join(files)}")

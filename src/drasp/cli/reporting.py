@@ -74,5 +74,7 @@ def explore(
     """
     from drasp.report.explore import write_index
 
-    file, count = write_index(folder)
+    file, count, problems = write_index(folder)
+    for problem in problems:
+        typer.echo(f"drasp: left out {problem}", err=True)
     typer.echo(f"wrote {file}, an index of {count} results")

@@ -14,8 +14,9 @@ from drasp.language import Program, statement_text
 from drasp.language.remarks import remark
 
 if TYPE_CHECKING:
-    from drasp.decompiler.result import Decompiled, PassRecord, Point
+    from drasp.decompiler.result import Decompiled, Point
     from drasp.language.syntax import Statement
+    from drasp.records import PassRecord
 
 _OPERATION = re.compile(r"\b(select|aggregate|element_wise_op|norm|project|softmax|sigmoid)(?=\()")
 _ARGUMENT = re.compile(r"\b(q|k|v|s|inp|op|special_op|func|eps)(?==[^=])")
@@ -101,5 +102,5 @@ def pass_progress(console: Console) -> "Iterator[Callable[[PassRecord], None]]":
 
 
 def _record_line(record: "PassRecord") -> str:
-    unit = "edges" if re.search("component|edge|norm", record.name) else "lines"
-    return f"{record.seconds:7.1f} s  {record.name:20} {record.left:4} {unit} left, agreement {record.match:.3f}"
+    left = f"{record.left:4} {record.unit} left, agreement {record.match_accuracy:.3f}"
+    return f"{record.seconds:7.1f} s  {record.name:20} {left}"

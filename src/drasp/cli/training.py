@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from drasp.cli.options import Device, on_device
+
 if TYPE_CHECKING:
     from drasp.tasks import Task
     from drasp.training.loop import Progress
@@ -58,6 +60,7 @@ def train(
     ] = False,
     good: Annotated[float, typer.Option(help="End a search at this accuracy at lengths 101-150.", min=0, max=1)] = 0.99,
     threads: Annotated[int, typer.Option(min=1, help="More than one pays off from about --dim 256 on.")] = 1,
+    device: Device = "cpu",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Train a model on a task, and write it as a Hugging Face GPT-2 folder.
@@ -82,7 +85,7 @@ def train(
     recipe = Recipe(**given)
     folder = out or Path(f"{loaded.name}-search" if search else recipe.name(loaded))
     try:
-        with _display(loaded, steps, quiet) as display:
+        with on_device(device), _display(loaded, steps, quiet) as display:
             if search:
                 metrics = session.search(
                     loaded, given, folder, good=good, resume=resume, threads=threads, watch=display.watch,

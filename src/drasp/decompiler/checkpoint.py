@@ -1,4 +1,7 @@
-"""What an interrupted decompilation left behind: the results of its finished passes, in one safetensors file."""
+"""What an interrupted decompilation left behind: the results of its finished passes, in one safetensors file.
+
+It says what run it is of, and what each pass is called: another run does not go on from there.
+"""
 
 import json
 from collections.abc import Mapping
@@ -12,11 +15,11 @@ from safetensors.torch import save
 from torch import Tensor
 
 from drasp.decompiler.components import Anatomy, Graph
-from drasp.decompiler.result import PassRecord
 from drasp.errors import DraspError
 from drasp.language import parse, to_text
 from drasp.language.syntax import Program, ProgramError
 from drasp.output_folder import write_file
+from drasp.records import Identity, PassRecord, typed
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,14 @@ class Found:
 
 @dataclass
 class Progress:
-    """Everything that later passes depend on, beside what is drawn anew from the seed."""
+    """Everything that later passes depend on, beside what is drawn anew from the seed; states by names of passes."""
 
-    states: list[State] = field(default_factory=list[State])
+    states: list[tuple[str, State]] = field(default_factory=list[tuple[str, State]])
     found: list[Found] = field(default_factory=list[Found])
     passes: list[PassRecord] = field(default_factory=list[PassRecord])
+
+    def copy(self) -> "Progress":
+        return Progress(list(self.states), list(self.found), list(self.passes))
 
 
 def checkpoint_file(out: Path) -> Path:
@@ -50,7 +56,8 @@ def checkpoint_file(out: Path) -> Path:
     return out.with_name(f"{out.name}.decompiling")
 
 
-def store(file: Path, progress: Progress, settings: Mapping[str, Any]) -> None:
+def store(file: Path, progress: Progress, identity: Identity, seconds: float) -> None:
+    """Writes what is finished of a run, and the seconds that it has taken so far."""
     tensors: dict[str, Tensor] = {}
 
     def program(name: str, content: Program | None) -> str | None:
@@ -60,18 +67,20 @@ def store(file: Path, progress: Progress, settings: Mapping[str, Any]) -> None:
         return to_text(content)
 
     states: list[dict[str, Any]] = []
-    for i, state in enumerate(progress.states):
+    for i, (name, state) in enumerate(progress.states):
         graph, anatomy = state.graph, state.graph.anatomy
         tensors[f"state{i}.constants"] = torch.stack([graph.constants[r] for r in anatomy.receivers])
         states.append(
             {
+                "pass": name,
                 "kept": sorted(anatomy.edges.index(edge) for edge in graph.kept),
                 "norms": {str(anatomy.receivers.index(r)): value for r, value in graph.norms.items()},
                 "program": program(f"state{i}", state.program),
             }
         )
     facts = {
-        "settings": dict(settings),
+        "identity": asdict(identity),
+        "seconds": seconds,
         "states": states,
         "found": [
             {"match": f.match, "lines": f.lines, "program": program(f"found{i}", f.program)}
@@ -83,29 +92,27 @@ def store(file: Path, progress: Progress, settings: Mapping[str, Any]) -> None:
     write_file(file, save(tensors, {"progress": json.dumps(facts)}))
 
 
-def load(file: Path, anatomy: Anatomy, settings: Mapping[str, Any]) -> Progress:
-    """Refuses what is damaged, or was begun with other settings."""
+def load(file: Path, anatomy: Anatomy, identity: Identity) -> tuple[Progress, float]:
+    """What is finished of the run of this identity, and its seconds; refuses a damaged file, or another run."""
     try:
-        with safe_open(file, "pt") as stored:
+        with safe_open(file, "pt", str(torch.get_default_device())) as stored:
             facts = json.loads(stored.metadata()["progress"])
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-        begun = facts["settings"]
+        for difference in typed(Identity, facts["identity"]).differences(identity):
+            raise DraspError(f"{file}: was begun with {difference}; go on with the same, or remove it to begin again")
         progress = Progress(
-            [_state(i, content, anatomy, tensors) for i, content in enumerate(facts["states"])],
+            [(each["pass"], _state(i, each, anatomy, tensors)) for i, each in enumerate(facts["states"])],
             [
-                Found(content["match"], _program(f"found{i}", content["program"], tensors), content["lines"])
-                for i, content in enumerate(facts["found"])
+                Found(float(each["match"]), _program(f"found{i}", each["program"], tensors), int(each["lines"]))
+                for i, each in enumerate(facts["found"])
             ],
-            [PassRecord(**record) for record in facts["passes"]],
+            [typed(PassRecord, record) for record in facts["passes"]],
         )
+        return progress, float(facts["seconds"])
     except FileNotFoundError:
         raise DraspError(f"{file}: no interrupted run to resume; leave out --resume to begin one") from None
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, IndexError, AttributeError, ProgramError):
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError, ProgramError):
         raise DraspError(f"{file}: not the state of a decompilation; remove it to begin again") from None
-    for name, value in settings.items():
-        if begun.get(name) != value:
-            raise DraspError(f"{file}: was begun with {name} {begun.get(name)}, found {value}; use the same options")
-    return progress
 
 
 def _state(i: int, content: Mapping[str, Any], anatomy: Anatomy, tensors: Mapping[str, Tensor]) -> State:

@@ -62,7 +62,7 @@ def harm_by_edge(components: Components, graph: Graph, means: ComponentMeans, or
 
 def _generator() -> torch.Generator:
     """The same answers each time: what harms less does so by the same draw."""
-    return torch.Generator().manual_seed(0)
+    return torch.Generator(torch.get_default_device()).manual_seed(0)
 
 
 def _surprise(

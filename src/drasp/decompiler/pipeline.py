@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from drasp.decompiler.components import Graph
 from drasp.decompiler.elimination import Harm, Judge, Move, eliminate, squeeze
 from drasp.decompiler.harm import harm_by_line
 from drasp.decompiler.lines import Means, line_moves, linear_moves, operand_means, variable_moves, with_bias
-from drasp.decompiler.result import Decompiled, PassRecord, Point
+from drasp.decompiler.result import Decompiled, Point
 from drasp.decompiler.search import LOWEST, QUICK, THOROUGH, Search
 from drasp.decompiler.splitting import split_moves
 from drasp.decompiler.ugs import PAPER_SETTINGS, UgsSettings, prune_by_gates
@@ -20,6 +20,7 @@ from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import Program
 from drasp.naming.judge import TOLERANCE
 from drasp.naming.pipeline import name_program
+from drasp.records import PassRecord
 from drasp.rewriting.simplify import simplify
 from drasp.sites import OUT, TOKEN, Component, Edge, Receiver
 from drasp.tasks import Task
@@ -59,9 +60,15 @@ def decompile(
     """
     check_method(method)
     effort = QUICK if quick else THOROUGH
-    search = Search(transformer, task, seed, report, effort, checkpoint, resume, method, max_lines)
-    graph = prune_by_gates(search, ugs) if method == "ugs" else _prune_by_elimination(search)
-    return _result(search, graph, min_match)
+    settings = {"method": method, "quick": quick, "min_match": min_match, "max_lines": max_lines}
+    settings |= asdict(ugs) if method == "ugs" else {}
+    search = Search(transformer, task, seed, report, effort, checkpoint, resume, settings, max_lines)
+    try:
+        graph = prune_by_gates(search, ugs) if method == "ugs" else _prune_by_elimination(search)
+        return _result(search, graph, min_match)
+    except KeyboardInterrupt:
+        search.store()
+        raise
 
 
 def check_method(method: str) -> None:
@@ -71,34 +78,44 @@ def check_method(method: str) -> None:
 
 def _prune_by_elimination(search: Search) -> Graph:
     """Gives the graph as it was while agreement held: what it could not do without says why a program is long."""
-    state = search.once(partial(sketch, search), State(search.components.whole()))
+    state = search.once("try a sketch", partial(sketch, search), State(search.components.whole()))
     if state.program is None:
         state = _cut_graph(search, state)
     graph = state.graph
     if state.program is None:
-        state = search.once(partial(write_dense_graph, search), state)
+        state = search.once("write the program", partial(write_dense_graph, search), state)
     else:
         state = _shortened(search, state, _always(search.target))
     if simplify(_written(state)).lines > search.max_lines:
-        state = search.once(partial(squeeze_lines, search), state)
+        state = search.once("squeeze lines", partial(squeeze_lines, search), state)
     match = search.check.match(answering(_written(state))).value
     if search.effort.thorough and match >= LOWEST:
         worth_it = _worth_it(_written(state), match)
-        state = search.once(partial(_cut_attention_for_lines, search, worth_it), state)
+        cut = partial(_cut_attention_for_lines, search, worth_it)
+        state = search.once("cut attention for lines", cut, state)
         state = _shortened(search, state, worth_it)
         graph = state.graph
     return graph
 
 
 def _cut_graph(search: Search, state: State) -> State:
-    for cut in (_cut_components, _cut_edges, _make_norms_constant):
-        state = search.once(partial(cut, search), state)
+    for name, cut in (
+        ("cut components", _cut_components),
+        ("cut edges", _cut_edges),
+        ("make norms constant", _make_norms_constant),
+    ):
+        state = search.once(name, partial(cut, search), state)
     return State(state.graph, search.write(state.graph))
 
 
 def _shortened(search: Search, state: State, target: Target) -> State:
-    for shorten in (_cut_variables, _make_mlps_linear, _split_mlps, _cut_lines):
-        state = search.once(partial(shorten, search, target), state)
+    for name, shorten in (
+        ("cut variables", _cut_variables),
+        ("make MLPs linear", _make_mlps_linear),
+        ("split MLPs", _split_mlps),
+        ("cut lines", _cut_lines),
+    ):
+        state = search.once(name, partial(shorten, search, target), state)
     return state
 
 
@@ -116,19 +133,19 @@ def sketch(search: Search, state: State) -> State:
     for kept in ({Edge(TOKEN, OUT)}, mean, {Edge(TOKEN, OUT), *mean}):
         graph = whole.cut(whole.kept - kept, search.means)
         graph = replace(graph, norms=search.components.mean_norms(graph, [OUT], search.probe))
-        if (program := search.fitted_head(graph, "try a sketch", search.target)) is not None:
+        if (program := search.fitted_head(graph, search.target)) is not None:
             return State(graph, program)
     return state
 
 
 def _cut_components(search: Search, state: State) -> State:
     moves = _component_moves(search)
-    return _less_graph(search, "cut components", lambda _: moves, search.graph_judge(), state)
+    return _less_graph(search, lambda _: moves, search.graph_judge(), state)
 
 
 def _cut_edges(search: Search, state: State) -> State:
     moves = _edge_moves(search)
-    return _less_graph(search, "cut edges", lambda _: moves, search.graph_judge(), state, search.harm_by_edge)
+    return _less_graph(search, lambda _: moves, search.graph_judge(), state, search.harm_by_edge)
 
 
 def _make_norms_constant(search: Search, state: State) -> State:
@@ -136,42 +153,40 @@ def _make_norms_constant(search: Search, state: State) -> State:
     judge = search.graph_judge()
     if not search.is_sparse(state.graph):
         judge = replace(judge, hopeless=0.0)
-    return _less_graph(search, "make norms constant", partial(_norm_moves, search), judge, state)
+    return _less_graph(search, partial(_norm_moves, search), judge, state)
 
 
 def _less_graph(
     search: Search,
-    name: str,
     moves: Callable[[Graph], Sequence[Move[Graph]]],
     judge: Judge[Graph],
     state: State,
     harm: Harm[Graph] | None = None,
 ) -> State:
-    accepted, patience = search.accept_graph(name), search.effort.graph_patience
-    return State(eliminate(state.graph, moves, judge, _always(search.target), accepted, patience, harm))
+    target, patience = _always(search.target), search.effort.graph_patience
+    return State(eliminate(state.graph, moves, judge, target, search.accept_graph, patience, harm))
 
 
 def write_dense_graph(search: Search, state: State) -> State:
     """As a long program; where there are very many edges, some go first, until it can be written at all."""
     moves = _edge_moves(search)
-    judge, accepted = search.graph_judge(), search.accept_graph("squeeze the graph")
-    graph = squeeze(state.graph, lambda _: moves, judge, search.harm_by_edge, search.edges_too_many, accepted)
+    judge, too_many = search.graph_judge(), search.edges_too_many
+    graph = squeeze(state.graph, lambda _: moves, judge, search.harm_by_edge, too_many, search.accept_graph)
     program = search.written(graph)
-    search.accept_program("write the program")(program, search.check.match(answering(program)).value)
+    search.accept_program(program, search.check.match(answering(program)).value)
     return State(graph, program)
 
 
 def squeeze_lines(search: Search, state: State) -> State:
     program = with_bias(simplify(_written(state)))
     means = operand_means(program, search.probe)
-    judge, accepted = search.program_judge(), search.accept_program("squeeze lines")
     shorter = squeeze(
         program,
         lambda now: line_moves(now, means),
-        judge,
+        search.program_judge(),
         lambda now: harm_by_line(now, means, search.slopes),
         lambda now: simplify(now).lines - search.max_lines,
-        accepted,
+        search.accept_program,
     )
     return State(state.graph, shorter)
 
@@ -183,20 +198,17 @@ def _cut_attention_for_lines(search: Search, target: Target, state: State) -> St
         program = search.write(graph)
         return None if program is None else target(program)
 
-    judge, accepted = search.graph_judge(), search.accept_graph("cut attention for lines")
-    moves = _attention_moves(search)
-    graph = eliminate(state.graph, lambda _: moves, judge, graph_target, accepted, search.effort.graph_patience)
+    judge, moves, patience = search.graph_judge(), _attention_moves(search), search.effort.graph_patience
+    graph = eliminate(state.graph, lambda _: moves, judge, graph_target, search.accept_graph, patience)
     return state if graph is state.graph else State(graph, search.write(graph))
 
 
 def _cut_variables(search: Search, target: Target, state: State) -> State:
-    return _less_program(search, "cut variables", variable_moves, target, state)
+    return _less_program(search, variable_moves, target, state)
 
 
 def _make_mlps_linear(search: Search, target: Target, state: State) -> State:
-    return _less_program(
-        search, "make MLPs linear", lambda now, _: linear_moves(now, search.pool_for(now)), target, state
-    )
+    return _less_program(search, lambda now, _: linear_moves(now, search.pool_for(now)), target, state)
 
 
 def _split_mlps(search: Search, target: Target, state: State) -> State:
@@ -206,24 +218,23 @@ def _split_mlps(search: Search, target: Target, state: State) -> State:
         return target(program) if simplify(program).lines <= most else None
 
     most = simplify(_written(state)).lines
-    return _less_program(search, "split MLPs", lambda now, _: split_moves(now, search.probe), no_longer, state)
+    return _less_program(search, lambda now, _: split_moves(now, search.probe), no_longer, state)
 
 
 def _cut_lines(search: Search, target: Target, state: State) -> State:
-    return _less_program(search, "cut lines", line_moves, target, state)
+    return _less_program(search, line_moves, target, state)
 
 
 def _less_program(
     search: Search,
-    name: str,
     moves: Callable[[Program, Means], list[Move[Program]]],
     target: Target,
     state: State,
 ) -> State:
     program = with_bias(simplify(_written(state)))
     means = operand_means(program, search.probe)
-    judge, accepted = search.program_judge(), search.accept_program(name)
-    shorter = eliminate(program, lambda now: moves(now, means), judge, target, accepted, search.effort.patience)
+    judge, patience = search.program_judge(), search.effort.patience
+    shorter = eliminate(program, lambda now: moves(now, means), judge, target, search.accept_program, patience)
     return State(state.graph, shorter)
 
 
@@ -321,7 +332,7 @@ def _result(search: Search, graph: Graph, min_match: float) -> Decompiled:
     points: list[Point] = []
     reached = -1.0
     for found in _candidates(search.progress.found, search.max_lines):
-        search.note("polish and measure", found.lines, found.match)
+        search.note("polish and measure", found.lines, "lines", found.match)
         # Longer ones than the one that will be picked are there for comparison only; others may be out of reach.
         near = found.match >= min_match - MOST_GAIN
         in_question = near and not any(point.match.value >= min_match for point in points)
@@ -336,8 +347,7 @@ def _result(search: Search, graph: Graph, min_match: float) -> Decompiled:
     final = _named(search, pick, fresh, min_match)
     naming_seconds = time.perf_counter() - pruned
     return Decompiled(
-        task=search.task.name,
-        seed=search.seed,
+        identity=search.identity,
         frontier=tuple(points),
         pick=pick,
         final=final,
@@ -346,11 +356,10 @@ def _result(search: Search, graph: Graph, min_match: float) -> Decompiled:
         norms_constant=len(graph.norms),
         norms_kept=tuple(str(receiver) for receiver in norm_lines(graph)),
         dense=dense_receivers(graph),
-        seconds=time.perf_counter() - search.start,
+        seconds=search.seconds,
         naming_seconds=naming_seconds,
         min_match=min_match,
         max_lines=search.max_lines,
-        method=search.method,
     )
 
 
@@ -370,7 +379,7 @@ def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Poin
         return pick  # names would explain another function than the model's, or take longer than all that came before
 
     def report(name: str, program: Program, match: float) -> None:
-        search.note(name, program.lines, match)
+        search.note(name, program.lines, "lines", match)
 
     program = name_program(pick.program, search.last_fit, search.check, min_match, report)
     if search.judged(program) < search.judged(pick.program) - 2 * TOLERANCE:

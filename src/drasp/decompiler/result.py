@@ -1,16 +1,15 @@
 """What a decompilation gives: the frontier of programs, the pick, and the files that hold them."""
 
-import json
 import resource
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from drasp.errors import DraspError
 from drasp.language import load_program, program_files
 from drasp.language.syntax import Program
 from drasp.measure import Share
-from drasp.output_folder import MARK, SCHEMA_VERSION, write_files
+from drasp.output_folder import MARK, write_files
+from drasp.records import FrontierRecord, Identity, NormsRecord, PassRecord, Record, read_record
 from drasp.report.examples import Examples, draw_examples
 from drasp.report.page import REPORT, report_page
 from drasp.rewriting.parts import count_primitives
@@ -30,23 +29,12 @@ class Point:
 
 
 @dataclass(frozen=True)
-class PassRecord:
-    """What one step of a pass left: so many edges of the graph, or lines of the program."""
-
-    name: str
-    seconds: float
-    left: int
-    match: float
-
-
-@dataclass(frozen=True)
 class Decompiled:
     """`frontier` goes from the shortest program to the most faithful one; `pick` is the one chosen, as pruning left
     it, and `final` the same with names.
     """
 
-    task: str
-    seed: int
+    identity: Identity
     frontier: tuple[Point, ...]
     pick: Point
     final: Point
@@ -59,7 +47,6 @@ class Decompiled:
     naming_seconds: float
     min_match: float
     max_lines: int
-    method: str = "fast"
 
     @property
     def program(self) -> Program:
@@ -99,71 +86,63 @@ class Decompiled:
             for suffix in ("drasp", "safetensors"):
                 files[f"frontier/{point.lines}.{suffix}"] = stored[f"program.{suffix}"]
         record = self.record(model)
-        examples = examples or draw_examples(self.program, TASKS.get(self.task))
-        write_files(
-            Path(folder), {**files, REPORT: report_page(self.program, record, examples), MARK: _json_bytes(record)}
+        examples = examples or draw_examples(self.program, TASKS.get(self.identity.task))
+        page = report_page(self.program, record.to_json(), examples)
+        write_files(Path(folder), {**files, REPORT: page, MARK: record.to_text().encode()})
+
+    def record(self, model: str) -> Record:
+        return Record(
+            model=model,
+            model_digest=self.identity.model_digest,
+            task=self.identity.task,
+            seed=self.identity.seed,
+            settings=self.identity.settings,
+            drasp_version=self.identity.drasp_version,
+            method=self.identity.settings["method"],
+            verdict=self.verdict,
+            reasons=tuple(self.reasons),
+            match_accuracy=self.final.match.value,
+            match_interval=self.final.match.interval,
+            samples=self.final.match.total,
+            task_accuracy=self.task_accuracy.value,
+            lines=self.final.lines,
+            primitives=count_primitives(self.program),
+            pruned_match_accuracy=self.pick.match.value,
+            pruned_lines=self.pick.lines,
+            seconds=round(self.seconds, 2),
+            naming_seconds=round(self.naming_seconds, 2),
+            peak_memory_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+            frontier=tuple(FrontierRecord(p.lines, p.match.value, p.match.interval) for p in self.frontier),
+            passes=self.passes,
+            norms=NormsRecord(self.norms_constant, len(self.norms_kept)),
+            min_match=self.min_match,
+            max_lines=self.max_lines,
         )
 
-    def record(self, model: str) -> dict[str, Any]:
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "model": model,
-            "task": self.task,
-            "seed": self.seed,
-            "method": self.method,
-            "verdict": self.verdict,
-            "reasons": self.reasons,
-            **_pick_record(self.program, self.final.match.value, self.final.match.interval),
-            "pruned_match_accuracy": self.pick.match.value,
-            "pruned_lines": self.pick.lines,
-            "samples": self.final.match.total,
-            "task_accuracy": self.task_accuracy.value,
-            "seconds": round(self.seconds, 2),
-            "naming_seconds": round(self.naming_seconds, 2),
-            "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
-            "frontier": [
-                {"lines": point.lines, "match_accuracy": point.match.value, "match_interval": point.match.interval}
-                for point in self.frontier
-            ],
-            "passes": [
-                {"name": p.name, "seconds": p.seconds, "left": p.left, "match_accuracy": p.match} for p in self.passes
-            ],
-            "norms": {"constant": self.norms_constant, "kept": len(self.norms_kept)},
-            "min_match": self.min_match,
-            "max_lines": self.max_lines,
-        }
 
-
-def repick(folder: Path, lines: int) -> Program:
+def repick(folder: Path, lines: int) -> tuple[Program, Record]:
     """Makes another program of a finished run's frontier the result, as pruning left it, without running again."""
-    try:
-        record = json.loads((folder / MARK).read_text())
-        frontier = {point["lines"]: point for point in record["frontier"]}
-    except FileNotFoundError:
-        raise DraspError(f"{folder}: no result to pick from; run `drasp decompile` without --pick first") from None
-    except (ValueError, KeyError, TypeError):
-        raise DraspError(f"{folder / MARK}: not a result of `drasp decompile`") from None
+    record = read_record(folder)
+    if record is None:
+        raise DraspError(f"{folder}: no result to pick from; run `drasp decompile` without --pick first")
+    if record.frontier is None or record.min_match is None or record.max_lines is None:
+        raise DraspError(f"{folder / MARK}: has no frontier; expected a result of `drasp decompile`")
+    frontier = {point.lines: point for point in record.frontier}
     if lines not in frontier:
         raise DraspError(f"--pick {lines}: no program of that many lines; there are {', '.join(map(str, frontier))}")
     program = load_program(folder / "frontier" / f"{lines}.drasp")
-    point = frontier[lines]
-    record |= _pick_record(program, point["match_accuracy"], tuple(point["match_interval"]))
-    good = point["match_accuracy"] >= record["min_match"] and lines <= record["max_lines"]
-    record["verdict"] = "decompiled" if good else "not_decompilable"
-    # Only agreement was measured for the whole frontier.
-    record |= {"task_accuracy": None, "pruned_match_accuracy": point["match_accuracy"], "pruned_lines": lines}
-    write_files(folder, {**program_files(program), MARK: _json_bytes(record)})
-    return program
-
-
-def _pick_record(program: Program, match: float, interval: tuple[float, float]) -> dict[str, Any]:
-    return {
-        "match_accuracy": match,
-        "match_interval": list(interval),
-        "lines": program.lines,
-        "primitives": count_primitives(program),
-    }
-
-
-def _json_bytes(record: dict[str, Any]) -> bytes:
-    return (json.dumps(record, indent=2) + "\n").encode()
+    match = frontier[lines].match_accuracy
+    good = match >= record.min_match and lines <= record.max_lines
+    record = replace(
+        record,
+        verdict="decompiled" if good else "not_decompilable",
+        match_accuracy=match,
+        match_interval=frontier[lines].match_interval,
+        task_accuracy=None,  # only agreement was measured for the whole frontier
+        lines=program.lines,
+        primitives=count_primitives(program),
+        pruned_match_accuracy=match,
+        pruned_lines=lines,
+    )
+    write_files(folder, {**program_files(program), MARK: record.to_text().encode()})
+    return program, record

@@ -1,10 +1,11 @@
 """What the passes share: pools of inputs with the model's answers, and how graphs and programs are judged on them."""
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +16,13 @@ from drasp.decompiler.components import Components, Graph
 from drasp.decompiler.elimination import Judge
 from drasp.decompiler.harm import harm_by_edge
 from drasp.decompiler.lines import constants_of
-from drasp.decompiler.result import PassRecord
+from drasp.errors import DraspError
 from drasp.fitting.descent import fit_tensors, minimise
 from drasp.fitting.head import refitted
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import Program
+from drasp.model_files import digest
+from drasp.records import Identity, PassRecord, Unit, drasp_version
 from drasp.rewriting.parts import stored_selects
 from drasp.rewriting.simplify import simplify
 from drasp.tasks import Task
@@ -79,20 +82,21 @@ class Search:
         effort: Effort = THOROUGH,
         checkpoint: Path | None = None,
         resume: bool = False,
-        method: str = "fast",
+        settings: Mapping[str, Any] | None = None,
         max_lines: int = 40,
     ) -> None:
         self.transformer, self.task, self.seed, self.report, self.effort = transformer, task, seed, report, effort
-        self.start = time.perf_counter()
+        self.start, self.max_lines, self.checkpoint = time.perf_counter(), max_lines, checkpoint
         self.components = Components(transformer)
-        self.checkpoint, self.method = checkpoint, method
-        self.settings = {"task": task.name, "seed": seed, "quick": effort == QUICK, "method": method}
-        self.settings["max_lines"] = self.max_lines = max_lines
-        self.progress = Progress()
+        self.identity = Identity(
+            digest(transformer), task.name, task.digest(), seed, dict(settings or {}), drasp_version()
+        )
+        self.progress, self.stored = Progress(), Progress()
         if checkpoint is not None and resume:
-            self.progress = load(checkpoint, self.components.anatomy, self.settings)
-        self.finished = len(self.progress.states)
-        self.steps = 0
+            self.progress, before = load(checkpoint, self.components.anatomy, self.identity)
+            self.stored = self.progress.copy()
+            self.start -= before
+        self.running, self.steps = "", 0
         self.fit = fit = self.draw("fit", effort.inputs, batch_size=24)
         self.check = self.draw("check", effort.inputs, batch_size=60)
         self.target = _target(self.check.right(lambda batch: batch.logits).value)
@@ -112,16 +116,30 @@ class Search:
         rng = np.random.default_rng([self.seed, *pool.encode()])
         return Oracle.draw(self.transformer, self.task, count, rng, batch_size)
 
-    def once(self, run: Callable[[State], State], state: State) -> State:
+    def once(self, name: str, run: Callable[[State], State], state: State) -> State:
         """A pass; what it gives is stored, and not computed again when an interrupted run is resumed."""
+        self.running = name
         self.steps += 1
-        if self.steps <= self.finished:
-            return self.progress.states[self.steps - 1]
+        if self.steps <= len(self.progress.states):
+            stored, state = self.progress.states[self.steps - 1]
+            if stored != name:
+                raise DraspError(f"{self.checkpoint}: expected pass {name}, found {stored}; remove it to begin again")
+            return state
         state = run(state)
-        self.progress.states.append(state)
-        if self.checkpoint is not None:
-            store(self.checkpoint, self.progress, self.settings)
+        self.progress.states.append((name, state))
+        self.stored = self.progress.copy()
+        self.store()
         return state
+
+    def store(self) -> None:
+        """Keeps what finished passes gave, and the time so far: that of a pass which is interrupted counts as well."""
+        if self.checkpoint is not None and self.stored.states:
+            store(self.checkpoint, self.stored, self.identity, self.seconds)
+
+    @property
+    def seconds(self) -> float:
+        """That the run has taken, before and after an interruption."""
+        return time.perf_counter() - self.start
 
     @cached_property
     def regression(self) -> Oracle:
@@ -183,7 +201,7 @@ class Search:
             near=0.05,  # programs have fewer constants, which make up for less
         )
 
-    def fitted_head(self, graph: Graph, name: str, target: float) -> Program | None:
+    def fitted_head(self, graph: Graph, target: float) -> Program | None:
         """The graph's program with its projects fitted to the model's answers, if it agrees well enough."""
         # A look at fewer inputs spares the fit where it is out of reach.
         few = self.fit.part(10) if self.fit.answers_each > 20 else self.fit
@@ -194,7 +212,7 @@ class Search:
         match = self.check.match(answering(program)).value
         if match < target:
             return None
-        self.accept_program(name)(program, match)
+        self.accept_program(program, match)
         return program
 
     def write(self, graph: Graph) -> Program | None:
@@ -214,24 +232,18 @@ class Search:
     def written(self, graph: Graph) -> Program:
         return write_program(self.transformer, graph.edits, self.task.vocabulary, self.task.output)
 
-    def accept_graph(self, name: str) -> Callable[[Graph, float], None]:
-        def accepted(graph: Graph, match: float) -> None:
-            self.note(name, len(graph.kept), match)
-            program = self.write(graph)
-            if program is not None:
-                self._keep(program, match)
-
-        return accepted
-
-    def accept_program(self, name: str) -> Callable[[Program, float], None]:
-        def accepted(program: Program, match: float) -> None:
-            self.note(name, program.lines, match)
+    def accept_graph(self, graph: Graph, match: float) -> None:
+        self.note(self.running, len(graph.kept), "edges", match)
+        program = self.write(graph)
+        if program is not None:
             self._keep(program, match)
 
-        return accepted
+    def accept_program(self, program: Program, match: float) -> None:
+        self.note(self.running, program.lines, "lines", match)
+        self._keep(program, match)
 
-    def note(self, name: str, left: int, match: float) -> None:
-        record = PassRecord(name, round(time.perf_counter() - self.start, 2), left, match)
+    def note(self, name: str, left: int, unit: Unit, match: float) -> None:
+        record = PassRecord(name, round(self.seconds, 2), left, unit, match)
         self.progress.passes.append(record)
         self.report(record)
 

@@ -87,6 +87,7 @@ class Run(Generic[Result]):
 class Stage(Generic[Result]):
     """How its runs begin and are judged, and in what form they are stored for a search that is resumed."""
 
+    name: str
     gates: Callable[[], Gates[Result]]
     match: Callable[[Result], float]
     size: Callable[[Result], int]
@@ -141,7 +142,9 @@ class Stages:
         """Whether it came to something better than a model that knows nothing of its input."""
         training = Training(gates, coefficient * self.unigram_loss)
         # One generator a run: what a run draws does not depend on those before it, which need not be run again.
-        generator = torch.Generator().manual_seed(1_000_003 * self.search.seed + self.search.steps)
+        generator = torch.Generator(torch.get_default_device()).manual_seed(
+            1_000_003 * self.search.seed + self.search.steps
+        )
         decided = above = 0
         total = 0.0
         for step in range(1, self.settings.steps + 1):
@@ -165,7 +168,8 @@ class Stages:
         coefficient: float | None = stage.first
         while coefficient is not None and len(done) < stage.runs:
             attempt = partial(self._attempt, stage, coefficient)
-            result = stage.result(self.search.once(attempt, State(self.search.nothing)))
+            name = f"{stage.name} at {coefficient:.3g}"
+            result = stage.result(self.search.once(name, attempt, State(self.search.nothing)))
             if result is None:
                 done.append(Run(coefficient))
             else:
@@ -187,10 +191,11 @@ class Stages:
         search, settings = self.search, self.settings
         return self.explore(
             Stage(
+                name="gates on edges",
                 gates=lambda: EdgeGates(search.components, search.probe),
                 match=self.match,
                 size=lambda graph: len(graph.kept),
-                accepted=search.accept_graph("gates on edges"),
+                accepted=search.accept_graph,
                 stored=State,
                 result=lambda state: state.graph if state.graph.kept else None,
                 patience=settings.patience[0],
@@ -216,10 +221,11 @@ class Stages:
                 continue
             found += self.explore(
                 Stage(
+                    name=name,
                     gates=lambda program=program, gates=gates: ProgramGates(program, gates, search.probe),
                     match=lambda program: search.check.match(answering(program)).value,
                     size=lambda program: simplify(program).lines,
-                    accepted=search.accept_program(name),
+                    accepted=search.accept_program,
                     stored=lambda program: State(search.nothing, program),
                     result=lambda state: state.program,
                     patience=settings.patience[stage],
@@ -277,10 +283,10 @@ def prune_by_gates(search: Search, settings: UgsSettings) -> Graph:
     stages = Stages(search, settings)
 
     def without_layers(_: State) -> State:
-        search.accept_graph("without any layer's edges")(stages.bigram, stages.match(stages.bigram))
+        search.accept_graph(stages.bigram, stages.match(stages.bigram))
         return State(stages.bigram)
 
-    search.once(without_layers, State(search.nothing))
+    search.once("without any layer's edges", without_layers, State(search.nothing))
     runs = stages.edges()
     truest = max(runs, key=lambda run: run.match)
     if truest.result is None or truest.match < _ENOUGH:

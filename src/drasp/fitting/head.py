@@ -97,7 +97,9 @@ class Head:
         """
         judging = self.inputs % _JUDGES == 0
         own = (~judging).nonzero()[:, 0]
-        chosen = own[torch.randperm(len(own), generator=torch.Generator().manual_seed(0))[:_SAMPLE]]
+        chosen = own[
+            torch.randperm(len(own), generator=torch.Generator(torch.get_default_device()).manual_seed(0))[:_SAMPLE]
+        ]
         best, ops, most = start, start, self._agreement(start, judging)
         for _ in range(rounds):
             with torch.enable_grad():

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -50,6 +51,7 @@ def _read_tensors(file: Path) -> Mapping[str, Tensor]:
     if not file.exists():
         return {}
     try:
-        return load(file.read_bytes())
+        place = torch.get_default_device()
+        return {name: tensor.to(place) for name, tensor in load(file.read_bytes()).items()}
     except (SafetensorError, OSError) as error:
         raise DraspError(f"{file}: not a whole safetensors file ({error})") from None

@@ -241,7 +241,7 @@ def _tensor_table(program: Program, interpreter: Interpreter) -> str:
 
 
 def _tensor_source(tensor: Tensor) -> str:
-    array = tensor.detach().to(torch.float64 if tensor.dtype == torch.float64 else torch.float32).numpy()
+    array = tensor.detach().to(torch.float64 if tensor.dtype == torch.float64 else torch.float32).cpu().numpy()
     if array.size <= _LITERAL_ENTRIES:
         return f"np.array({_numbers(array)})"
     kind = "<f8" if array.dtype == np.float64 else "<f4"

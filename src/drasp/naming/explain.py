@@ -144,7 +144,7 @@ class _Seen:
         self.interpreter = Interpreter.of(program)
         self.ops = dense_ops(program)
         count = ids.numel()
-        generator = torch.Generator().manual_seed(0)
+        generator = torch.Generator(torch.get_default_device()).manual_seed(0)
         self.chosen = torch.randperm(count, generator=generator)[:_SAMPLES]
 
     def values(self, operands: Sequence[Operand]) -> list[Float[Tensor, "samples _"]]:

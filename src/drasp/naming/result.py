@@ -1,6 +1,5 @@
 """Naming as a whole: a program and its model in, the named program out, with its agreement measured afresh."""
 
-import json
 import time
 from dataclasses import dataclass
 
@@ -9,8 +8,10 @@ import numpy as np
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language import Program, program_files
 from drasp.measure import Share
+from drasp.model_files import digest
 from drasp.naming.pipeline import Report, name_program
-from drasp.output_folder import MARK, SCHEMA_VERSION
+from drasp.output_folder import MARK
+from drasp.records import Record, drasp_version
 from drasp.rewriting.parts import count_primitives
 from drasp.tasks import Task
 from drasp.transformer import Transformer
@@ -22,6 +23,7 @@ _FRESH = 2000
 @dataclass(frozen=True)
 class Named:
     program: Program
+    model_digest: str
     task: str
     seed: int
     match: Share
@@ -29,21 +31,23 @@ class Named:
     seconds: float
 
     def files(self, model: str) -> dict[str, bytes]:
-        record = {
-            "schema_version": SCHEMA_VERSION,
-            "model": model,
-            "task": self.task,
-            "seed": self.seed,
-            "method": "name",
-            "lines": self.program.lines,
-            "match_accuracy": self.match.value,
-            "match_interval": list(self.match.interval),
-            "pruned_match_accuracy": self.pruned_match.value,
-            "samples": self.match.total,
-            "primitives": count_primitives(self.program),
-            "seconds": round(self.seconds, 2),
-        }
-        return program_files(self.program) | {MARK: (json.dumps(record, indent=2) + "\n").encode()}
+        record = Record(
+            model=model,
+            model_digest=self.model_digest,
+            task=self.task,
+            seed=self.seed,
+            settings={},
+            drasp_version=drasp_version(),
+            method="name",
+            match_accuracy=self.match.value,
+            match_interval=self.match.interval,
+            samples=self.match.total,
+            lines=self.program.lines,
+            primitives=count_primitives(self.program),
+            pruned_match_accuracy=self.pruned_match.value,
+            seconds=round(self.seconds, 2),
+        )
+        return program_files(self.program) | {MARK: record.to_text().encode()}
 
 
 def name_and_measure(program: Program, transformer: Transformer, task: Task, seed: int, report: Report) -> Named:
@@ -55,4 +59,4 @@ def name_and_measure(program: Program, transformer: Transformer, task: Task, see
     named = name_program(program, fit, check, report=report)
     fresh = Oracle.draw(transformer, task, _FRESH, rng, batch_size=100)
     match, before = (fresh.match(answering(p)) for p in (named, program))
-    return Named(named, task.name, seed, match, before, time.perf_counter() - start)
+    return Named(named, digest(transformer), task.name, seed, match, before, time.perf_counter() - start)

@@ -140,8 +140,8 @@ def _with_table(program: Program, statement: Select | Project, whole: Tensor, sc
 
 
 def _table(whole: Tensor, rows: Basis, columns: Basis, scale: float) -> PrimitiveTensor | None:
-    matrix = whole.round().long().numpy()
-    if isinstance(rows, Space) or isinstance(columns, Space) or not np.array_equal(matrix, whole.numpy()):
+    matrix = whole.round().long().cpu().numpy()
+    if isinstance(rows, Space) or isinstance(columns, Space) or not np.array_equal(matrix, whole.cpu().numpy()):
         return None
     if not matrix.any():
         return PrimitiveTensor("zeros")
@@ -159,7 +159,7 @@ def round_selects(program: Program, judge: Judge) -> Program:
 
 def _rounded_select(program: Program, select: Select, judge: Judge) -> Program | None:
     tensor = dense_ops(program)[select.name].float()
-    used = torch.from_numpy(select_usage(program, select, judge.fit)) > 0
+    used = torch.as_tensor(select_usage(program, select, judge.fit)) > 0
     usual = torch.where(used, tensor, torch.nan).nanmedian(1, keepdim=True).values.nan_to_num()
     level = torch.where(used, tensor - usual, 0.0)
 

@@ -102,7 +102,7 @@ def _placed(program: Program, select: Select, candidate: Candidate) -> tuple[Pro
 
 def _select_candidates(program: Program, select: Select, oracle: Oracle) -> list[Candidate]:
     rows, columns = op_bases(program, select)
-    tensor = dense_ops(program)[select.name].double().numpy()
+    tensor = dense_ops(program)[select.name].double().cpu().numpy()
     return candidates(tensor, select_usage(program, select, oracle), rows, columns, "select", shift=True)
 
 
@@ -119,7 +119,7 @@ def select_usage(program: Program, select: Select, oracle: Oracle) -> Float[np.n
         part = torch.einsum("bpi,bpj->ij", query, seen)
         total = part if total is None else total + part
     assert total is not None, "a pool holds at least one input"
-    return total.double().numpy()
+    return total.double().cpu().numpy()
 
 
 def with_candidate(program: Program, statement: Select | Project, candidate: Candidate) -> Program:
@@ -172,8 +172,8 @@ def built(program: Program, project: Project, candidate: Candidate) -> Rows:
 def _project_options(program: Program, project: Project, head: Head) -> Iterator[Candidate]:
     """Simple ones first; where it is the only project, its scale means nothing and is the usual one."""
     rows, columns = op_bases(program, project)
-    tensor = dense_ops(program)[project.name].double().numpy()
-    used = head.features[:, head.slices()[project.name]].abs().mean(0).double().numpy()
+    tensor = dense_ops(program)[project.name].double().cpu().numpy()
+    used = head.features[:, head.slices()[project.name]].abs().mean(0).double().cpu().numpy()
     usage = np.broadcast_to(used[:, None], tensor.shape) + 1e-9
     found = candidates(tensor, usage, rows, columns, "project", shift=head.output == "softmax")
     for candidate in sorted(found, key=lambda c: c.special is not None):

@@ -90,9 +90,9 @@ def tensor_arrays(program: Program) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     for statement in program.statements:
         if isinstance(statement, Select | Project):
-            arrays[op_name(statement)] = _narrowed(interpreter.ops[statement.name].numpy())
+            arrays[op_name(statement)] = _narrowed(interpreter.ops[statement.name].cpu().numpy())
         for name in statement.tensor_names:
-            arrays[name] = _narrowed(interpreter.tensors[name].detach().numpy())
+            arrays[name] = _narrowed(interpreter.tensors[name].detach().cpu().numpy())
     return arrays
 
 

@@ -6,8 +6,9 @@ from urllib.parse import quote
 
 from drasp.errors import DraspError
 from drasp.output_folder import MARK, write_file
+from drasp.records import Record, read_record
 from drasp.report.html import page
-from drasp.report.page import REPORT, read_record
+from drasp.report.page import REPORT
 from drasp.training.files import read_metrics
 from drasp.training.recipe import OFFSETS
 from drasp.zoo import resolve_model
@@ -16,49 +17,56 @@ INDEX = "index.html"
 _GENERATOR = b'content="drasp explore"'
 
 
-def write_index(folder: Path) -> tuple[Path, int]:
-    """Writes `index.html` over all results below a folder; gives its place and how many there are."""
+def write_index(folder: Path) -> tuple[Path, int, list[str]]:
+    """Writes `index.html` over all results below a folder; gives its place, how many there are, and what is wrong
+    with those that were left out.
+    """
     if not folder.is_dir():
         raise DraspError(f"{folder}: no such folder")
     file = folder / INDEX
     if file.exists() and _GENERATOR not in file.read_bytes():
         raise DraspError(f"{file}: is not a page of drasp's, and is left as it is; move it away first")
-    rows = [row(mark.parent, folder) for mark in sorted(folder.rglob(MARK)) if _is_result(mark.parent)]
+    rows: list[dict[str, Any]] = []
+    problems: list[str] = []
+    for mark in sorted(folder.rglob(MARK)):
+        try:
+            if not (mark.parent / "program.drasp").is_file():
+                raise DraspError(f"{mark}: no program.drasp beside it, as a result has")
+            if (record := read_record(mark.parent)) is not None:
+                rows.append(row(record, mark.parent, folder))
+        except DraspError as error:
+            problems.append(str(error))
     if not rows:
+        if problems:
+            raise DraspError(problems[0])
         raise DraspError(f"{folder}: no result below it; `drasp decompile MODEL --out {folder}/NAME` makes one")
     bins = list(dict.fromkeys(name for entry in rows for name in entry["accuracies"] or {}))
     data = {"title": folder.resolve().name, "rows": rows, "bins": bins}
     styles, scripts = ("base.css", "explore.css"), ("dom.js", "chart.js", "explore.js")
     write_file(file, page("explore.html", f"{folder.resolve().name} – drasp", styles, scripts, data))
-    return file, len(rows)
+    return file, len(rows), problems
 
 
-def _is_result(folder: Path) -> bool:
-    return (folder / "program.drasp").is_file()
-
-
-def row(result: Path, base: Path) -> dict[str, Any]:
-    """What the index says of one result, as far as its record does."""
-    record = read_record(result)
+def row(record: Record, result: Path, base: Path) -> dict[str, Any]:
+    """What the index says of the result in a folder, as far as its record does."""
     relative = result.relative_to(base)
-    model = str(record.get("model") or "")
-    counts = list((record.get("primitives") or {}).values())
-    total = sum(count["total"] for count in counts)
+    model = record.model or ""
+    counts = list((record.primitives or {}).values())
+    total = sum(count.get("total", 0) for count in counts)
     return {
         "folder": str(relative),
         "report": quote(str(relative / REPORT)) if (result / REPORT).is_file() else None,
-        "task": record.get("task"),
+        "task": record.task,
         "model": Path(model).name if model else None,
-        "method": record.get("method"),
-        "verdict": record.get("verdict"),
-        "match": record.get("match_accuracy"),
-        "lines": record.get("lines"),
-        "seconds": record.get("seconds"),
-        "named": sum(count["named"] for count in counts) / total if total else None,
+        "method": record.method,
+        "verdict": record.verdict,
+        "match": record.match_accuracy,
+        "lines": record.lines,
+        "seconds": record.seconds,
+        "named": sum(count.get("named", 0) for count in counts) / total if total else None,
         "accuracies": _accuracies(model),
         "frontier": [
-            {"lines": p["lines"], "match": p["match_accuracy"], "interval": p.get("match_interval")}
-            for p in record.get("frontier") or []
+            {"lines": p.lines, "match": p.match_accuracy, "interval": p.match_interval} for p in record.frontier or ()
         ],
     }
 

@@ -7,7 +7,7 @@ dimensions along the y-axis; selectors have queries as rows, keys as columns, an
 
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,8 @@ from drasp.language.bases import labels
 from drasp.language.checker import Activation, Selector
 from drasp.language.syntax import Norm, Operand, Prediction, Project, Select, Statement
 from drasp.output_folder import write_file
+from drasp.records import Record, read_record
 from drasp.report.examples import draw_examples
-from drasp.report.page import read_record
 from drasp.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def write_figures(folder: Path, file_format: str, tokens: Sequence[str] | None =
         raise DraspError("figures need matplotlib; install it with: pip install 'drasp[figures]'") from None
     program, record = load_program(folder), read_record(folder)
     with matplotlib.rc_context(_STYLE):
-        drawn = _tensors(program) | _variables(program, record, tokens, offset) | _frontier(record)
+        drawn = _tensors(program) | _variables(program, record, tokens, offset)
+        drawn |= _frontier(record) if record else {}
         files = {f"{name}.{file_format}": _saved(figure, file_format) for name, figure in drawn.items()}
     place = (folder if folder.is_dir() else folder.parent) / "figures"
     place.mkdir(exist_ok=True)
@@ -92,7 +93,7 @@ def _tensors(program: Program) -> "dict[str, Figure]":
                 axes = names(source), vocabulary, f"inp: {source.variable}", "out: token"
             case _:
                 continue
-        matrix = interpreter.ops[statement.name].numpy()
+        matrix = interpreter.ops[statement.name].cpu().numpy()
         drawn[f"line-{number:02}-op"] = _heatmap(f"Line {number}: op of {statement.name}", matrix, *axes)
     return drawn
 
@@ -101,10 +102,10 @@ def _tensors(program: Program) -> "dict[str, Figure]":
 
 
 def _variables(
-    program: Program, record: Mapping[str, Any], tokens: Sequence[str] | None, offset: int
+    program: Program, record: Record | None, tokens: Sequence[str] | None, offset: int
 ) -> "dict[str, Figure]":
     if tokens is None:
-        example = draw_examples(program, TASKS.get(str(record.get("task")))).steps[0]
+        example = draw_examples(program, TASKS.get((record and record.task) or "")).steps[0]
         ids, offset = example.ids, example.offset
     else:
         ids = program.vocabulary.encode(list(tokens))
@@ -121,7 +122,7 @@ def _variables(
     types = variable_types(program)
     return {
         f"line-{number:02}-{statement.name}": _variable(
-            number, statement, types.get(statement.name), trace[statement.name][0].numpy(), words, program
+            number, statement, types.get(statement.name), trace[statement.name][0].cpu().numpy(), words, program
         )
         for number, statement in enumerate(program.statements, 1)
     }
@@ -194,26 +195,26 @@ def _label(axes: "Axes", rows: Sequence[str], columns: Sequence[str], row_title:
     axes.set_ylabel(row_title if len(rows) > 1 else "", fontsize=7)
 
 
-def _frontier(record: Mapping[str, Any]) -> "dict[str, Figure]":
+def _frontier(record: Record) -> "dict[str, Figure]":
     from matplotlib.figure import Figure
 
-    points = record.get("frontier") or []
+    points = record.frontier or ()
     if not points:
         return {}
     figure = Figure(figsize=(3.2, 2.2), layout="constrained")
     axes = figure.add_subplot()
-    lines = [point["lines"] for point in points]
-    match = [point["match_accuracy"] for point in points]
+    lines = [point.lines for point in points]
+    match = [point.match_accuracy for point in points]
     axes.plot(lines, match, "-", color="#1a5c97", linewidth=1)
     axes.plot(lines, match, "o", color="#1a5c97", markerfacecolor="white", markersize=4)
-    picked = [point for point in points if point["lines"] == record.get("pruned_lines", record.get("lines"))]
-    axes.plot([p["lines"] for p in picked], [p["match_accuracy"] for p in picked], "o", color="#1a5c97", markersize=6)
+    picked = [point for point in points if point.lines == (record.pruned_lines or record.lines)]
+    axes.plot([p.lines for p in picked], [p.match_accuracy for p in picked], "o", color="#1a5c97", markersize=6)
     axes.set_xscale("log")
     axes.set_xticks(lines, [str(count) for count in lines])
     axes.minorticks_off()
     axes.set_ylim(min(0.85, min(match) - 0.05), 1.01)
     axes.set_xlabel("lines of code")
     axes.set_ylabel("match accuracy")
-    axes.set_title(str(record.get("task") or ""), fontsize=8)
+    axes.set_title(record.task or "", fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     return {"frontier": figure}

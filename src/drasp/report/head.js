@@ -15,15 +15,15 @@ function showHead() {
   const facts = [];
   const fact = (term, value, more = "") =>
     value && facts.push(el("div", {}, el("dt", {}, term), el("dd", {}, value, more ? el("small", {}, more) : null)));
-  if (record.match_accuracy !== undefined) {
+  if (record.match_accuracy != null) {
     const [low, high] = record.match_interval ?? [];
     const count = plural(record.samples ?? 0, "input");
     fact("Agreement", percent(record.match_accuracy), `95 %: ${percent(low)} to ${percent(high)}, ${count}`);
   }
   fact("Lines", String(program.statements.length), namedCounts());
-  if (record.task_accuracy !== undefined && record.task_accuracy !== null)
+  if (record.task_accuracy != null)
     fact("Right on its task", percent(record.task_accuracy), "the program itself");
-  if (record.largest_logit_difference !== undefined)
+  if (record.largest_logit_difference != null)
     fact("Exact translation", record.largest_logit_difference.toExponential(1), "largest logit difference");
   if (record.task) fact("Task", record.task, data.about.task);
   if (record.model) fact("Model", shortName(record.model), data.about.model);
@@ -31,7 +31,7 @@ function showHead() {
     fact(
       "Time",
       `${record.seconds.toFixed(1)} s`,
-      [record.method, record.seed !== undefined ? `seed ${record.seed}` : ""].filter(Boolean).join(", "),
+      [record.method, record.seed != null ? `seed ${record.seed}` : ""].filter(Boolean).join(", "),
     );
   byId("facts").replaceChildren(...facts);
   const notes = ["Made by drasp. The page needs no network."];
@@ -44,7 +44,7 @@ function showHead() {
 
 function summary() {
   const size = plural(program.statements.length, "line");
-  if (record.match_accuracy === undefined)
+  if (record.match_accuracy == null)
     return `A program of ${size} for ${plural(program.vocabulary.length, "token")} and ${plural(program.positions, "position")}.`;
   const alike = `answers as the model does on ${percent(record.match_accuracy)} of inputs that the search has not seen`;
   return record.verdict === "decompiled"
@@ -96,8 +96,8 @@ function groupedPasses(passes) {
   for (const step of passes) {
     const last = groups.at(-1);
     if (last && last.name === step.name)
-      Object.assign(last, { steps: last.steps + 1, left: step.left, match: step.match_accuracy });
-    else groups.push({ name: step.name, steps: 1, left: step.left, match: step.match_accuracy, seconds: 0 });
+      Object.assign(last, { steps: last.steps + 1, left: step.left, unit: step.unit, match: step.match_accuracy });
+    else groups.push({ ...step, steps: 1, match: step.match_accuracy, seconds: 0 });
     groups.at(-1).seconds += Math.max(0, step.seconds - before);
     before = Math.max(before, step.seconds);
   }
@@ -105,15 +105,14 @@ function groupedPasses(passes) {
 }
 
 function passTable(passes) {
-  const unit = (name) => (/component|edge|norm/.test(name) ? "edges" : "lines");
   const rows = groupedPasses(passes).map((group) =>
     el(
       "tr",
       {},
       el("th", { scope: "row" }, group.name),
       el("td", {}, String(group.steps)),
-      el("td", {}, `${group.left} ${unit(group.name)}`),
-      el("td", {}, group.match === undefined || group.match === null ? "–" : group.match.toFixed(3)),
+      el("td", {}, `${group.left} ${group.unit ?? ""}`),
+      el("td", {}, group.match == null ? "–" : group.match.toFixed(3)),
       el("td", {}, `${group.seconds.toFixed(1)} s`),
     ),
   );

@@ -1,6 +1,5 @@
 """`report.html`: a program with its figures, in one file that computes every variable in the browser."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,8 @@ from drasp.errors import DraspError
 from drasp.language import Interpreter, Program, load_program
 from drasp.loading import load_model_and_task
 from drasp.model_files import load_model
-from drasp.output_folder import MARK, write_file
+from drasp.output_folder import write_file
+from drasp.records import Record, read_record
 from drasp.report.data import packed, program_data, rounded, tensor_arrays
 from drasp.report.examples import Examples, draw_examples
 from drasp.report.html import page
@@ -71,7 +71,7 @@ def report_page(program: Program, record: Mapping[str, Any], examples: Examples)
 @torch.no_grad()
 def _difference(program: Program, arrays: Mapping[str, np.ndarray], examples: Examples) -> float:
     """The largest change of a logit on the example inputs when the tensors are those of the page."""
-    tensors = {name: torch.from_numpy(arrays[name].copy()) for name in program.tensors if name in arrays}
+    tensors = {name: torch.as_tensor(arrays[name].copy()) for name in program.tensors if name in arrays}
     exact = Interpreter(program, torch.float64)
     page = Interpreter(replace(program, tensors={**program.tensors, **tensors}), torch.float64)
     largest = 0.0
@@ -87,28 +87,15 @@ def write_report(folder: Path, model: str | None = None, task_name: str | None =
     program = load_program(folder)
     record = read_record(folder)
     transformer, task = _model_and_task(record, model, task_name)
-    record |= {"model": model or record.get("model"), "task": task.name if task else record.get("task")}
+    facts = record.to_json() if record else {}
+    facts |= {"model": model or facts.get("model"), "task": task.name if task else facts.get("task")}
     file = (folder if folder.is_dir() else folder.parent) / REPORT
-    write_file(file, report_page(program, record, draw_examples(program, task, transformer)))
+    write_file(file, report_page(program, facts, draw_examples(program, task, transformer)))
     return file
 
 
-def read_record(folder: Path) -> dict[str, Any]:
-    """`result.json`; a program written by hand has none."""
-    file = folder / MARK
-    if not file.is_file():
-        return {}
-    try:
-        record = json.loads(file.read_text())
-    except (OSError, ValueError):
-        record = None
-    if not isinstance(record, dict):
-        raise DraspError(f"{file}: expected a JSON object, as drasp writes it")
-    return record
-
-
 def _model_and_task(
-    record: Mapping[str, Any], model: str | None, task_name: str | None
+    record: Record | None, model: str | None, task_name: str | None
 ) -> tuple[Transformer | None, Task | None]:
     """As the user says; else as the record does, so far as they are still there.
 
@@ -116,8 +103,8 @@ def _model_and_task(
     """
     if model:
         return load_model_and_task(model, task_name)
-    task = TASKS.get(str(record.get("task")))
+    task = TASKS.get(record.task or "") if record else None
     try:
-        return load_model(resolve_model(str(record.get("model") or "no model"))), task
+        return load_model(resolve_model((record.model if record else None) or "no model")), task
     except DraspError:
         return None, task

@@ -1,7 +1,7 @@
 """The tasks that models are trained on: eleven algorithms, 17 finite-state languages, and a user's own."""
 
 from drasp.tasks.automaton import Language
-from drasp.tasks.loading import TASKS, load_task, task_of_model
+from drasp.tasks.loading import TASKS, load_task, recorded_task, task_of_model
 from drasp.tasks.task import BINS, MAX_LENGTH, Inputs, Task, answer_task, each_row, language_task
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "each_row",
     "language_task",
     "load_task",
+    "recorded_task",
     "task_of_model",
 ]

@@ -1,4 +1,4 @@
-"""Finds a task by its name, in a user's file, or in the folder of a model trained on it."""
+"""Finds a task by its name, in a file that a user names, or in the folder of a model trained on it."""
 
 import difflib
 import importlib.util
@@ -31,27 +31,23 @@ def load_task(spec: str) -> Task:
     raise DraspError(f"unknown task {spec!r}; {hint} (your own is given as file.py:name)")
 
 
-def task_spec(spec: str) -> str:
-    """`spec` such that it can be found from any folder."""
-    file, colon, name = spec.rpartition(":")
-    return f"{Path(file).resolve()}:{name}" if colon and file.endswith(".py") else spec
-
-
 def task_of_model(folder: Path) -> Task | None:
-    """The task that the model in `folder` was trained on, where it says so."""
+    """The built-in task that the model in `folder` was trained on, where it says so."""
     file = folder / TASK_FILE
     if not file.is_file():
         return None
     try:
-        spec = json.loads(file.read_text())["task"]
-    except (OSError, ValueError, KeyError, TypeError):
+        name = json.loads(file.read_text())["task"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise DraspError(f'{file}: expected a JSON object such as {{"task": "bin_majority"}}') from None
-    if not isinstance(spec, str):
-        raise DraspError(f"{file}: expected a task's name, found {spec!r}")
-    try:
-        return load_task(spec)
-    except DraspError as error:
-        raise DraspError(f"{file}: {error}; say where the task is with --task") from None
+    return recorded_task(name, file)
+
+
+def recorded_task(name: object, file: Path) -> Task:
+    """The built-in task that a file names. Files may come from anybody: what they name is never run."""
+    if not isinstance(name, str) or name not in TASKS:
+        raise DraspError(f"{file}: {name!r} is not a task of drasp's own; name the task with --task file.py:name")
+    return TASKS[name]
 
 
 def _from_file(file: Path, name: str) -> Task:
@@ -60,6 +56,8 @@ def _from_file(file: Path, name: str) -> Task:
     module = _run(file)
     found = getattr(module, name, None)
     if isinstance(found, Task):
+        if TASKS.get(found.name, found) is not found:
+            raise DraspError(f"task file {file}: {found.name!r} is one of drasp's own tasks; call yours otherwise")
         return found
     tasks = [key for key, value in vars(module).items() if isinstance(value, Task)]
     has = f"it defines {', '.join(tasks)}" if tasks else "it defines no task"

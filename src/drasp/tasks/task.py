@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ HOLE = -1
 MAX_LENGTH = 150
 # Trained in the first bin, tested in all three.
 BINS = ((1, 50), (51, 100), (101, 150))
+_DIGESTED = 20  # inputs
 
 Array = np.ndarray
 # Lengths to the tokens of an input (without BOS, SEP, EOS), and those to the tokens of its answer.
@@ -159,7 +161,7 @@ class Task:
                 f"task {self.name}: an input of {sizes.max()} tokens does not fit its {self.n_positions} positions; "
                 "give the longest answer"
             )
-        tensor = torch.from_numpy
+        tensor = torch.as_tensor  # unlike `from_numpy`, on torch's default device
         return Inputs(tensor(row), tensor(sizes), tensor(lengths), tensor(offsets), tensor(counted), tensor(targets))
 
     def _tokens(self, what: str, make: Callable[[], Array], count: int) -> Int[Array, "n any"]:
@@ -183,6 +185,14 @@ class Task:
                 f"expected 0 to {ordinary - 1}, or {HOLE} for none"
             )
         return tokens.astype(int)
+
+    def digest(self) -> str:
+        """A SHA-256 of what the task is, as far as it shows: its tokens, positions, and some inputs with answers."""
+        made = sha256(repr((self.vocabulary, self.output, self.n_positions, self.lengths)).encode())
+        inputs = self.pool(_DIGESTED, np.random.default_rng(0))
+        for part in (inputs.ids, inputs.offsets, inputs.counted, inputs.targets):
+            made.update(part.cpu().numpy().tobytes())
+        return made.hexdigest()
 
     def example(self) -> str:
         """A short input, the same at every call."""

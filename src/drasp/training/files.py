@@ -16,7 +16,7 @@ from torch import Tensor
 
 from drasp.errors import DraspError
 from drasp.model_files import write_folder
-from drasp.tasks.loading import TASK_FILE, task_spec
+from drasp.tasks.loading import TASK_FILE
 from drasp.training.loop import State
 from drasp.training.recipe import Metrics, Recipe
 from drasp.transformer import Shape
@@ -58,7 +58,7 @@ def save_state(file: Path, recipe: Recipe, state: State) -> None:
 def load_state(file: Path, recipe: Recipe) -> State:
     """The state in `file`, which must be one of the same recipe and number of threads: it is to end the same."""
     try:
-        with safe_open(file, "pt") as stored:
+        with safe_open(file, "pt", str(torch.get_default_device())) as stored:
             facts = json.loads(stored.metadata()["state"])
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except FileNotFoundError:
@@ -81,7 +81,7 @@ def load_state(file: Path, recipe: Recipe) -> State:
         step=facts["step"],
         moments=moments,
         draws=facts["draws"],
-        dropout=tensors.get(_DROPOUT),
+        dropout=tensors[_DROPOUT].cpu() if _DROPOUT in tensors else None,
         seconds=facts["seconds"],
         saved=tuple(facts["saved"]),
         faultless_tests=facts["faultless_tests"],
@@ -89,11 +89,11 @@ def load_state(file: Path, recipe: Recipe) -> State:
     )
 
 
-def write_model(out: Path, shape: Shape, weights: Mapping[str, Tensor], metrics: Metrics) -> None:
-    """A GPT-2 folder that knows its task and its accuracies."""
+def write_model(out: Path, shape: Shape, weights: Mapping[str, Tensor], task: str, metrics: Metrics) -> None:
+    """A GPT-2 folder that knows its task by name, and its accuracies."""
     with whole_folder(out) as folder:
         write_folder(folder, shape, weights)
-        _write_json(folder / TASK_FILE, {"schema_version": 1, "task": task_spec(metrics.recipe.task)})
+        _write_json(folder / TASK_FILE, {"schema_version": 1, "task": task})
         _write_json(folder / METRICS_FILE, metrics.to_json())
 
 

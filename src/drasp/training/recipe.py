@@ -120,7 +120,7 @@ class Metrics:
             content["steps"],
             content["seconds"],
             {
-                offsets: {name: Share(s["right"], s["inputs"]) for name, s in bins.items()}
+                offsets: {name: Share(int(s["right"]), int(s["inputs"])) for name, s in bins.items()}
                 for offsets, bins in content["accuracy"].items()
             },
         )

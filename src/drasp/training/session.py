@@ -125,5 +125,5 @@ def _checkpoint(run: Run, progress: Progress, out: Path) -> None:
 
 def _write(run: Run, out: Path) -> Metrics:
     metrics = Metrics(run.recipe, run.state.step, run.state.seconds, run.final_accuracies())
-    write_model(out, run.shape, run.state.weights, metrics)
+    write_model(out, run.shape, run.state.weights, run.task.name, metrics)
     return metrics

@@ -1,0 +1,23 @@
+"""Options that mean the same in every command that has them."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Annotated, Any
+
+import typer
+
+from drasp.errors import DraspError
+
+Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, or a device of torch's such as cuda.")]
+
+
+def on_device(name: str) -> AbstractContextManager[Any]:
+    """A device's name to a context in which models, programs and inputs are made there."""
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device).cpu()  # a device without memory of its own cannot give anything back
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise DraspError(f"--device {name}: not available here; expected cpu, or a device that torch has") from None
+    # Making a device the default costs some microseconds at every operation, and the CPU is the default anyway.
+    return nullcontext() if device.type == "cpu" else device
