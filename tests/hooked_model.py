@@ -64,7 +64,8 @@ class HookedModel:
         both = NormSite(Receiver(receiver.layer, "attention"))
         if receiver.kind in ("query", "key", "value") and NormSite(receiver) not in self.edits and both in self.edits:
             root = edited(root, self.edits[both]).expand(root.shape)
-        self.roots[receiver] = self.edited(NormSite(receiver), root)[..., None]
+        self.values[both] = self.edited(NormSite(receiver), root)
+        self.roots[receiver] = self.values[both][..., None]
         return (x - x.mean(-1, keepdim=True)) / self.roots[receiver] * norm.weight + norm.bias
 
     def head(self, head: Component, block: torch.nn.Module) -> Tensor:

@@ -183,7 +183,6 @@ def test_what_is_recorded_is_what_is_there(size, which):
         if kind not in ("path", "product")
         for site in sites
     ]
-    sites = [site for site in sites if not (isinstance(site, NormSite) and site.receiver.kind == "attention")]
     reference = HookedModel(model, {})
     torch.testing.assert_close(reference.logits(ids, positions), logits_of(model, ids, positions))
     found = run(transformer, Sequences(ids, positions), record=sites)

@@ -1,15 +1,14 @@
 """The forward pass: a transformer on a batch of inputs, with edits at any of its sites, and values recorded there.
 
-This is the only place where a transformer is computed: for training, for the model's
-answers, along the edges that pruning has left, with gates on them, and under interventions. A receiver whose edges
-are as they were reads the residual stream, which is then carried as one tensor and goes through fused matrices; one
-with edited edges reads the sum of what is sent to it. What reaches neither the output nor a recorded site is not
-computed. Where logits are wanted at some positions only, the last layer's queries, its MLP and the output are
-computed only there: values recorded there, or put there, have those positions only.
+This is the only place where a transformer is computed: for training, for the model's answers, along the edges that
+pruning has left, with gates on them, and under interventions. A receiver whose edges are as they were reads the
+residual stream, which is then carried as one tensor and goes through fused matrices; one with edited edges reads the
+sum of what is sent to it. What reaches neither the output nor a recorded site is not computed. Where logits are wanted
+at some positions only, the last layer's queries, its MLP and the output are computed only there: values recorded
+there, or put there, have those positions only.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -17,18 +16,15 @@ from torch import Tensor
 
 from drasp.attention import attend, causal_weights, drop
 from drasp.edits import Edit, Replaced, Scaled, Shifted, edited
-from drasp.errors import DraspError
+from drasp.plan import Plan
 from drasp.sequences import Run, Sequences
 from drasp.sites import (
     NO_COMPONENT,
     OUT,
     POSITION,
-    SIDES,
     TOKEN,
-    Anatomy,
     Component,
     Edge,
-    NormSite,
     Path,
     Pattern,
     Product,
@@ -49,7 +45,7 @@ class Forward:
         self, model: Transformer, edits: Mapping[Site, Edit] | None = None, record: Collection[Site] = ()
     ) -> None:
         self.model = model
-        self.plan = _Plan(model.anatomy, edits or {}, frozenset(record))
+        self.plan = Plan(model.anatomy, edits or {}, frozenset(record))
 
     def __call__(self, inputs: Sequences, dropout: float = 0.0) -> Run[Site]:
         """What the model says, and what is at the recorded sites."""
@@ -57,157 +53,10 @@ class Forward:
         return _Pass(self.model, self.plan, inputs, dropout).run()
 
 
-# ---------------------------------------------------------------------------------------- plan
-
-
-@dataclass
-class _Plan:
-    """What has to be computed for the edits and recorded sites: found from the output back to the embeddings."""
-
-    anatomy: Anatomy
-    edits: Mapping[Site, Edit]
-    record: frozenset[Site]
-    edges: dict[Receiver, dict[Component, Edit]] = field(default_factory=dict)
-    paths: dict[Receiver, list[Path]] = field(default_factory=dict)
-    products: dict[Component, list[Product]] = field(default_factory=dict)
-    recorded: dict[Receiver, list[Component]] = field(default_factory=dict)  # senders whose edges are
-    gated: set[Receiver] = field(default_factory=set)  # where rows of a batch differ in what they hear
-    special: set[Receiver] = field(default_factory=set)  # that are more than a sum and a shift
-    read: set[Receiver] = field(default_factory=set)
-    needed: set[Component] = field(default_factory=set)
-    apart: set[Component] = field(default_factory=set)  # needed as values of their own, not only in the stream
-    inner: set[Component] = field(default_factory=set)  # whose parts are edited or asked for
-    asked: set[Component] = field(default_factory=set)  # of which a part is asked for, whatever becomes of the output
-    patterns: set[Component] = field(default_factory=set)  # heads whose weights are asked for
-    roots: set[Receiver] = field(default_factory=set)  # receivers whose norm's divisor is edited or asked for
-    stream: bool = False  # whether some receiver reads it whole
-
-    def __post_init__(self) -> None:
-        for site in dict.fromkeys((*self.edits, *self.record)):
-            if not self.anatomy.has(site):
-                raise DraspError(f"the model has no site {site}: {self.anatomy}")
-            self._note(site)
-        self._read(OUT)
-        for component in reversed(self.anatomy.senders):
-            if self.computes(component):
-                self._compute(component)
-
-    def _note(self, site: Site) -> None:
-        match site:
-            case Component():
-                self.apart.add(site)
-                if site in self.record:
-                    self.needed.add(site)
-            case Edge(sender, receiver):
-                self._note_edge(site, sender, receiver)
-            case Product(head=head):
-                self.products.setdefault(head, []).append(site)
-                self.patterns.add(head)
-                self._note_part(site, head.receivers[0])
-            case Pattern(head):
-                self.patterns.add(head)
-                self._note_part(site, head.receivers[0])
-            case NormSite(Receiver(layer, "attention")):
-                for receiver in (r for head in self.anatomy.heads(layer) for r in head.receivers):
-                    self.roots.add(receiver)
-                    self._note_part(site, receiver)
-            case NormSite(receiver):
-                self.roots.add(receiver)
-                self._note_part(site, receiver)
-            case Receiver():
-                self._note_part(site, site)
-                if site in self.record or not isinstance(self.edits[site], Shifted):
-                    self.special.add(site)
-
-    def _note_edge(self, edge: Edge, sender: Sender, receiver: Receiver) -> None:
-        self._note_part(edge, receiver)
-        if edge in self.record or isinstance(sender, Path):
-            self.special.add(receiver)
-        if isinstance(sender, Path):
-            self.paths.setdefault(receiver, []).append(sender)
-            return
-        if edge in self.record:
-            self.recorded.setdefault(receiver, []).append(sender)
-            self._take(sender)
-        edit = self.edits.get(edge)
-        if edit is not None:
-            self.edges.setdefault(receiver, {})[sender] = edit
-        if isinstance(edit, Scaled) and isinstance(edit.by, Tensor):
-            self.gated.add(receiver)
-
-    def _note_part(self, site: Site, receiver: Receiver) -> None:
-        """Parts of a component are computed where the component is; what is recorded, in any case."""
-        if receiver.component is not None:
-            self.inner.add(receiver.component)
-            if site in self.record:
-                self.needed.add(receiver.component)
-                self.asked.add(receiver.component)
-
-    def computes(self, component: Component) -> bool:
-        replaced = isinstance(self.edits.get(component), Replaced)
-        return component in self.needed and (not replaced or component in self.asked)
-
-    def _compute(self, component: Component) -> None:
-        looks = not isinstance(self.edits.get(Pattern(component)), Replaced)
-        for receiver in component.receivers:
-            if looks or receiver.kind == "value":
-                self._read(receiver)
-        for product in self.products.get(component, ()):
-            for sender, side in zip((product.query, product.key), component.receivers, strict=False):
-                self.roots.add(side)
-                for part in self.anatomy.senders_to(side) if sender == NO_COMPONENT else (sender,):
-                    self._take(part)
-
-    def _read(self, receiver: Receiver) -> None:
-        if receiver in self.read or isinstance(self.edits.get(receiver), Replaced):
-            return
-        self.read.add(receiver)
-        for path in self.paths.get(receiver, ()):
-            self._take(path)
-        if receiver in self.edges:
-            for sender in self.heard(receiver):
-                self._take(sender)
-        else:
-            self.stream = True
-            self.needed.update(self.anatomy.senders_to(receiver))
-
-    def heard(self, receiver: Receiver) -> list[Component]:
-        """The senders to a receiver that are not cut."""
-        edits = self.edges.get(receiver, {})
-        return [s for s in self.anatomy.senders_to(receiver) if not isinstance(edits.get(s), Replaced)]
-
-    def _take(self, sender: Sender) -> None:
-        """A sender is needed by itself."""
-        match sender:
-            case Path(origin, heads):
-                self._take(origin)
-                self.needed.update(heads)
-                self.asked.update(heads)
-                self.inner.update(heads)
-                self.patterns.update(heads)
-                self.roots.update(head.receivers[2] for head in heads)
-            case component:
-                self.needed.add(component)
-                self.apart.add(component)
-
-    def is_plain(self, layer: int) -> bool:
-        """Whether a layer's heads all read the stream, and nobody asks for any of them, or a part, by itself."""
-        return all(h in self.needed and h not in self.apart and h not in self.inner for h in self.anatomy.heads(layer))
-
-    def norm_edit(self, receiver: Receiver) -> Edit | None:
-        own = self.edits.get(NormSite(receiver))
-        if own is None and receiver.kind in SIDES:
-            return self.edits.get(NormSite(Receiver(receiver.layer, "attention")))
-        return own
-
-
-# ------------------------------------------------------------------------------------ one batch
-
-
 class _Pass:
     """One evaluation on one batch. `narrow` is what is at the wanted positions only."""
 
-    def __init__(self, model: Transformer, plan: _Plan, inputs: Sequences, dropout: float) -> None:
+    def __init__(self, model: Transformer, plan: Plan, inputs: Sequences, dropout: float) -> None:
         self.model, self.plan, self.inputs, self.dropout = model, plan, inputs, dropout
         self.values: dict[Site, Tensor] = {}
         self.sent: dict[Component, Values] = {}
@@ -414,7 +263,8 @@ class _Pass:
             return norm(x)
         edit = self.plan.norm_edit(receiver)
         root = torch.as_tensor(edit.by, dtype=x.dtype) if isinstance(edit, Replaced) else edited(norm.root(x), edit)
-        self.note(NormSite(receiver), root)
+        for site in self.plan.norm_sites(receiver):
+            self.note(site, root)
         self.roots[receiver] = root[..., None]
         return norm.gain * _centred(x) / self.roots[receiver] + norm.bias
 
@@ -514,8 +364,9 @@ class _Pass:
         if not any(receiver in self.plan.roots for receiver in receivers):
             return norm(x)
         if all(isinstance(edit, Replaced) and isinstance(edit.by, Tensor) and not edit.by.ndim for edit in edits):
-            roots = torch.stack([edit.by for edit in edits if isinstance(edit, Replaced)])  # type: ignore[list-item]
-            return _centred(x) / roots[:, None, None] * norm.gain + norm.bias
+            roots = [torch.as_tensor(edit.by) for edit in edits if isinstance(edit, Replaced)]
+            self.roots |= zip(receivers, roots, strict=True)
+            return _centred(x) / torch.stack(roots)[:, None, None] * norm.gain + norm.bias
         return torch.stack([self.normed(r, norm, x[:, i]) for i, r in enumerate(receivers)], 1)
 
     def change_of(self, product: Product, scale: float, q: Tensor, k: Tensor) -> Float[Tensor, "batch query key"]:

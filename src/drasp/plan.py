@@ -1,0 +1,167 @@
+"""What has to be computed of a model for given edits and records: found from the output back to the embeddings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from drasp.edits import Edit, Replaced, Scaled, Shifted
+from drasp.errors import DraspError
+from drasp.sites import (
+    NO_COMPONENT,
+    OUT,
+    SIDES,
+    Anatomy,
+    Component,
+    Edge,
+    NormSite,
+    Path,
+    Pattern,
+    Product,
+    Receiver,
+    Sender,
+    Site,
+)
+
+
+@dataclass
+class Plan:
+    """Which receivers are read and which components computed, and what of each is asked for by itself."""
+
+    anatomy: Anatomy
+    edits: Mapping[Site, Edit]
+    record: frozenset[Site]
+    edges: dict[Receiver, dict[Component, Edit]] = field(default_factory=dict)
+    paths: dict[Receiver, list[Path]] = field(default_factory=dict)
+    products: dict[Component, list[Product]] = field(default_factory=dict)
+    recorded: dict[Receiver, list[Component]] = field(default_factory=dict)  # senders whose edges are
+    gated: set[Receiver] = field(default_factory=set)  # where rows of a batch differ in what they hear
+    special: set[Receiver] = field(default_factory=set)  # that are more than a sum and a shift
+    read: set[Receiver] = field(default_factory=set)
+    needed: set[Component] = field(default_factory=set)
+    apart: set[Component] = field(default_factory=set)  # needed as values of their own, not only in the stream
+    inner: set[Component] = field(default_factory=set)  # whose parts are edited or asked for
+    asked: set[Component] = field(default_factory=set)  # of which a part is asked for, whatever becomes of the output
+    patterns: set[Component] = field(default_factory=set)  # heads whose weights are asked for
+    roots: set[Receiver] = field(default_factory=set)  # receivers whose norm's divisor is edited or asked for
+    stream: bool = False  # whether some receiver reads it whole
+
+    def __post_init__(self) -> None:
+        for site in dict.fromkeys((*self.edits, *self.record)):
+            if not self.anatomy.has(site):
+                raise DraspError(f"the model has no site {site}: {self.anatomy}")
+            self._note(site)
+        self._read(OUT)
+        for component in reversed(self.anatomy.senders):
+            if self.computes(component):
+                self._compute(component)
+
+    def _note(self, site: Site) -> None:
+        match site:
+            case Component():
+                self.apart.add(site)
+                if site in self.record:
+                    self.needed.add(site)
+            case Edge(sender, receiver):
+                self._note_edge(site, sender, receiver)
+            case Product(head=head):
+                self.products.setdefault(head, []).append(site)
+                self.patterns.add(head)
+                self._note_part(site, head.receivers[0])
+            case Pattern(head):
+                self.patterns.add(head)
+                self._note_part(site, head.receivers[0])
+            case NormSite(Receiver(layer, "attention")):
+                for receiver in (r for head in self.anatomy.heads(layer) for r in head.receivers):
+                    self.roots.add(receiver)
+                    self._note_part(site, receiver)
+            case NormSite(receiver):
+                self.roots.add(receiver)
+                self._note_part(site, receiver)
+            case Receiver():
+                self._note_part(site, site)
+                if site in self.record or not isinstance(self.edits[site], Shifted):
+                    self.special.add(site)
+
+    def _note_edge(self, edge: Edge, sender: Sender, receiver: Receiver) -> None:
+        self._note_part(edge, receiver)
+        if edge in self.record or isinstance(sender, Path):
+            self.special.add(receiver)
+        if isinstance(sender, Path):
+            self.paths.setdefault(receiver, []).append(sender)
+            return
+        if edge in self.record:
+            self.recorded.setdefault(receiver, []).append(sender)
+            self._take(sender)
+        edit = self.edits.get(edge)
+        if edit is not None:
+            self.edges.setdefault(receiver, {})[sender] = edit
+        if isinstance(edit, Scaled) and isinstance(edit.by, Tensor):
+            self.gated.add(receiver)
+
+    def _note_part(self, site: Site, receiver: Receiver) -> None:
+        """Parts of a component are computed where the component is; what is recorded, in any case."""
+        if receiver.component is not None:
+            self.inner.add(receiver.component)
+            if site in self.record:
+                self.needed.add(receiver.component)
+                self.asked.add(receiver.component)
+
+    def computes(self, component: Component) -> bool:
+        replaced = isinstance(self.edits.get(component), Replaced)
+        return component in self.needed and (not replaced or component in self.asked)
+
+    def _compute(self, component: Component) -> None:
+        looks = not isinstance(self.edits.get(Pattern(component)), Replaced)
+        for receiver in component.receivers:
+            if looks or receiver.kind == "value":
+                self._read(receiver)
+        for product in self.products.get(component, ()):
+            for sender, side in zip((product.query, product.key), component.receivers, strict=False):
+                self.roots.add(side)
+                for part in self.anatomy.senders_to(side) if sender == NO_COMPONENT else (sender,):
+                    self._take(part)
+
+    def _read(self, receiver: Receiver) -> None:
+        if receiver in self.read or isinstance(self.edits.get(receiver), Replaced):
+            return
+        self.read.add(receiver)
+        for path in self.paths.get(receiver, ()):
+            self._take(path)
+        if receiver in self.edges:
+            for sender in self.heard(receiver):
+                self._take(sender)
+        else:
+            self.stream = True
+            self.needed.update(self.anatomy.senders_to(receiver))
+
+    def heard(self, receiver: Receiver) -> list[Component]:
+        """The senders to a receiver that are not cut."""
+        edits = self.edges.get(receiver, {})
+        return [s for s in self.anatomy.senders_to(receiver) if not isinstance(edits.get(s), Replaced)]
+
+    def _take(self, sender: Sender) -> None:
+        """A sender is needed by itself."""
+        match sender:
+            case Path(origin, heads):
+                self._take(origin)
+                self.needed.update(heads)
+                self.asked.update(heads)
+                self.inner.update(heads)
+                self.patterns.update(heads)
+                self.roots.update(head.receivers[2] for head in heads)
+            case component:
+                self.needed.add(component)
+                self.apart.add(component)
+
+    def is_plain(self, layer: int) -> bool:
+        """Whether a layer's heads all read the stream, and nobody asks for any of them, or a part, by itself."""
+        return all(h in self.needed and h not in self.apart and h not in self.inner for h in self.anatomy.heads(layer))
+
+    def norm_sites(self, receiver: Receiver) -> Sequence[NormSite]:
+        """Its own, and that of all heads of its layer."""
+        own = NormSite(receiver)
+        return (own, NormSite(Receiver(receiver.layer, "attention"))) if receiver.kind in SIDES else (own,)
+
+    def norm_edit(self, receiver: Receiver) -> Edit | None:
+        return next((self.edits[site] for site in self.norm_sites(receiver) if site in self.edits), None)
