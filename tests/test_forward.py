@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import drasp
-from drasp.edits import CUT, Edit, Replaced, Scaled, Shifted
+from drasp.edits import CUT, Edit, Replaced, Scaled, Shifted, with_values
 from drasp.errors import DraspError
 from drasp.model_files import load_model
 from drasp.running import run
@@ -162,13 +162,9 @@ def at_wanted(site: Site, edit: Edit, where: Tensor, anatomy: Anatomy) -> Edit:
             return value
         return value.gather(1, where.view(4, 3, *[1] * (value.ndim - 2)).expand(-1, -1, *value.shape[2:]))
 
-    match edit:
-        case Replaced(by):
-            return Replaced(cut(by))
-        case Scaled(by, ablation):
-            return Scaled(by, cut(ablation))
-        case Shifted(by):
-            return Shifted(cut(by))
+    changed = with_values(edit, cut)
+    assert changed is not None
+    return changed
 
 
 @settings(max_examples=30)

@@ -4,7 +4,8 @@ A value has the batch as its first axis. What an edit holds is a number or a ten
 `Scaled.by` is a number, or one number for each row of the batch.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from jaxtyping import Float
@@ -50,3 +51,14 @@ def edited(value: Tensor, edit: Edit | None) -> Tensor:
             return share * value + (1 - share) * ablation
         case Shifted(by):
             return value + by
+
+
+def with_values(edit: Edit | None, change: Callable[[float | Tensor], float | Tensor]) -> Edit | None:
+    """The edit with the values that it puts there changed, and shares of rows as they are."""
+    match edit:
+        case Replaced(by) | Shifted(by):
+            return replace(edit, by=change(by))
+        case Scaled(_, ablation):
+            return replace(edit, ablation=change(ablation))
+        case None:
+            return None

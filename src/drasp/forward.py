@@ -15,7 +15,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from drasp.attention import attend, causal_weights, drop
-from drasp.edits import Edit, Replaced, Scaled, Shifted, edited
+from drasp.edits import Edit, Replaced, Scaled, Shifted, edited, with_values
 from drasp.plan import Plan
 from drasp.sequences import Run, Sequences
 from drasp.sites import (
@@ -261,12 +261,27 @@ class _Pass:
     def normed(self, receiver: Receiver, norm: LayerNorm, x: Values) -> Values:
         if receiver not in self.plan.roots:
             return norm(x)
-        edit = self.plan.norm_edit(receiver)
+        edit = self.norm_edit(receiver)
         root = torch.as_tensor(edit.by, dtype=x.dtype) if isinstance(edit, Replaced) else edited(norm.root(x), edit)
         for site in self.plan.norm_sites(receiver):
             self.note(site, root)
         self.roots[receiver] = root[..., None]
         return norm.gain * _centred(x) / self.roots[receiver] + norm.bias
+
+    def norm_edit(self, receiver: Receiver) -> Edit | None:
+        """Of its norm, or that of all heads of its layer, whose values are at all positions."""
+        own, *shared = self.plan.norm_sites(receiver)
+        edit = self.plan.edits.get(own)
+        if edit is not None or not shared:
+            return edit
+        edit = self.plan.edits.get(shared[0])
+        if not self.reads_narrow(receiver):
+            return edit
+
+        def wanted(x: float | Tensor) -> float | Tensor:
+            return self.at_wanted(x[..., None])[..., 0] if isinstance(x, Tensor) and x.ndim == 2 else x
+
+        return with_values(edit, wanted)
 
     # -------------------------------------------------------------------------------- components
 
@@ -360,7 +375,7 @@ class _Pass:
 
     def gated_norms(self, receivers: Sequence[Receiver], norm: LayerNorm) -> Float[Tensor, "batch heads pos d_model"]:
         x = self.read_gated(receivers)
-        edits = [self.plan.norm_edit(receiver) for receiver in receivers]
+        edits = [self.norm_edit(receiver) for receiver in receivers]
         if not any(receiver in self.plan.roots for receiver in receivers):
             return norm(x)
         if all(isinstance(edit, Replaced) and isinstance(edit.by, Tensor) and not edit.by.ndim for edit in edits):

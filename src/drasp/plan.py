@@ -162,6 +162,3 @@ class Plan:
         """Its own, and that of all heads of its layer."""
         own = NormSite(receiver)
         return (own, NormSite(Receiver(receiver.layer, "attention"))) if receiver.kind in SIDES else (own,)
-
-    def norm_edit(self, receiver: Receiver) -> Edit | None:
-        return next((self.edits[site] for site in self.norm_sites(receiver) if site in self.edits), None)
