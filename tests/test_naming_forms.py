@@ -19,6 +19,7 @@ from drasp.naming.difference import difference
 from drasp.naming.explain import _clusters, explain, text
 from drasp.naming.inputs import inputs_for
 from drasp.naming.rounding import _whole_column
+from drasp.sites import parse_site
 from drasp.tasks import load_task
 
 LABELS = ("a", "k", "B S", "#", "*", "->", ";", '"')
@@ -69,6 +70,9 @@ def test_all_forms_exist_for_every_program(case) -> None:
     read = json.loads(files["program.json"])
     assert read["schema_version"] == 1
     assert [line["name"] for line in read["lines"]] == [s.name for s in case.program.statements]
+    for line, statement in zip(read["lines"], case.program.statements, strict=True):
+        assert (line["kind"], line["comment"]) == (statement.kind, remark(statement))
+        assert tuple(map(parse_site, line["sites"])) == statement.sites
     assert {name: tensor["shape"] for name, tensor in read["tensors"].items()} == {
         name: list(tensor.shape) for name, tensor in case.program.tensors.items()
     }

@@ -12,14 +12,15 @@ from rich.text import Text
 
 from drasp.language import Program, statement_text
 from drasp.language.remarks import remark
+from drasp.language.syntax import CALLS, STATEMENTS
 
 if TYPE_CHECKING:
     from drasp.decompiler.result import Decompiled, Point
     from drasp.language.syntax import Statement
     from drasp.records import PassRecord
 
-_OPERATION = re.compile(r"\b(select|aggregate|element_wise_op|norm|project|softmax|sigmoid)(?=\()")
-_ARGUMENT = re.compile(r"\b(q|k|v|s|inp|op|special_op|func|eps)(?==[^=])")
+_OPERATION = re.compile(rf"\b({'|'.join(CALLS)})(?=\()")
+_ARGUMENT = re.compile(rf"\b({'|'.join({a.keyword for kind in STATEMENTS for a in kind.arguments} - {''})})(?==[^=])")
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d.]*(?:e[+-]?\d+)?")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 

@@ -16,10 +16,10 @@ from drasp.errors import DraspError
 from drasp.language.function_primitives import function_primitives
 from drasp.language.remarks import read_remark
 from drasp.language.syntax import (
+    CALLS,
     DEFAULT_SCALE,
     INITIAL_VARIABLES,
     ONE,
-    STATEMENTS,
     Argument,
     Function,
     Network,
@@ -231,18 +231,11 @@ def _statement(item: Node, comment: str) -> Statement:
 
 def _call(name: str, arguments: _Arguments) -> Statement:
     call = str(arguments.call)
-    kind = _calls().get(call)
+    kind = CALLS.get(call)
     if kind is None:
-        raise ProgramError(_place(arguments.call), f"found `{call}`, expected {_nearest(call, list(_calls()))}")
+        raise ProgramError(_place(arguments.call), f"found `{call}`, expected {_nearest(call, list(CALLS))}")
     first = {"output": call} if kind is Prediction else {"name": name}
     return kind(**first, **{a.field: _value(a, arguments, kind.kind) for a in kind.arguments})
-
-
-@cache
-def _calls() -> Mapping[str, type[Statement]]:
-    """What a call of that name makes; a prediction is written as what turns logits into one."""
-    plain = {kind.kind: kind for kind in STATEMENTS if kind is not Prediction}
-    return plain | dict.fromkeys(("softmax", "sigmoid"), Prediction)
 
 
 def _value(argument: Argument, arguments: _Arguments, statement: str) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -360,6 +360,11 @@ class Prediction(Line):
 Statement: TypeAlias = Select | Aggregate | ElementWise | Norm | Project | Prediction
 STATEMENTS: tuple[type[Statement], ...] = (Select, Aggregate, ElementWise, Norm, Project, Prediction)
 """All kinds of statements, in the order in which lines of the same depth stand in a canonical program."""
+
+CALLS: Mapping[str, type[Statement]] = {
+    call: kind for kind in STATEMENTS for call in (get_args(Output) if kind is Prediction else (kind.kind,))
+}
+"""What each call of the text form makes; a prediction is written as what turns logits into one."""
 
 
 @dataclass(frozen=True)

@@ -81,14 +81,14 @@ function figuresOf(line) {
       };
       return [weights, value];
     }
-    case "element_wise_op": {
-      const basis = program.bases[line.name];
-      return [{ caption: line.name, grid: activation(own, basisLabels(program, basis), basisName(basis)) }];
-    }
     case "norm":
       return [{ caption: line.name, grid: activation((run) => ({ size: 1, data: own(run).divisor }), ["norm"], "") }];
     case "project":
       return [{ caption: `${line.name}: logits`, grid: activation(own, vocabulary, "token") }];
+  }
+  if (line.kind !== "prediction") {
+    const basis = program.bases[line.name];
+    return [{ caption: line.name, grid: activation(own, basisLabels(program, basis), basisName(basis)) }];
   }
   const chances = (run) =>
     (run.chances ??= {

@@ -4,6 +4,7 @@ A line stands for the components among its sites. It hears others at receivers: 
 its heads, an aggregate at their values, a function at the input of its MLP, a norm where the layer norm is, a project
 at the output. Whom it hears there is said by the edges among its sites; where it has none to a receiver, by what the
 variables that it reads there stand for. A project lists all its edges, and a line without sites hears nothing.
+`one` is heard where nothing else is; that is listed only where a variable that is read would say otherwise.
 
 Exact rewriting changes what is read, never who is heard. So `explicit` lists all edges before lines are changed, lines
 that become one have the sites of both, and `concise` takes away again what the variables say anyhow.
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from drasp.language.syntax import Aggregate, ElementWise, Norm, Operand, Program, Project, Select, Statement
-from drasp.sites import OUT, POSITION, TOKEN, Component, Edge, NormSite, Receiver, Site, joined
+from drasp.sites import NO_COMPONENT, OUT, POSITION, TOKEN, Component, Edge, NormSite, Receiver, Site, joined
 
 # The components that each variable stands for.
 Standing = Mapping[str, tuple[Component, ...]]
@@ -21,7 +22,7 @@ Standing = Mapping[str, tuple[Component, ...]]
 
 def standing(program: Program) -> Standing:
     lines = {s.name: tuple(site for site in s.sites if isinstance(site, Component)) for s in program.statements}
-    return {"token": (TOKEN,), "pos": (POSITION,), "one": (), **lines}
+    return {"token": (TOKEN,), "pos": (POSITION,), "one": (NO_COMPONENT,), **lines}
 
 
 def explicit(program: Program) -> Program:
@@ -91,25 +92,27 @@ def _implied(receiver: Receiver, read: tuple[Operand, ...], known: Standing) -> 
     return tuple(Edge(component, receiver) for operand in read for component in known[operand.variable])
 
 
-def _is_edge_to(site: Site, receivers: set[Receiver]) -> bool:
-    return isinstance(site, Edge) and site.receiver in receivers
+def _is_edge_to(site: Site, receiver: Receiver) -> bool:
+    return isinstance(site, Edge) and site.receiver == receiver
 
 
 def _explicit_sites(statement: Statement, known: Standing) -> tuple[Site, ...]:
     unsaid = [
         _implied(receiver, read, known)
         for receiver, read in _hearing(statement)
-        if not any(_is_edge_to(site, {receiver}) for site in statement.sites)
+        if not any(_is_edge_to(site, receiver) for site in statement.sites)
     ]
     return joined(statement.sites, *unsaid)
 
 
 def _concise_sites(statement: Statement, known: Standing) -> tuple[Site, ...]:
-    if isinstance(statement, Project):
-        return _explicit_sites(statement, known)
-    said = {
-        receiver
-        for receiver, read in _hearing(statement)
-        if {s for s in statement.sites if _is_edge_to(s, {receiver})} == set(_implied(receiver, read, known))
-    }
-    return tuple(site for site in statement.sites if not _is_edge_to(site, said))
+    superfluous: set[Site] = set()
+    for receiver, read in _hearing(statement):
+        listed = {site for site in statement.sites if _is_edge_to(site, receiver)}
+        constant = {Edge(NO_COMPONENT, receiver)}
+        heard, implied = listed - constant, set(_implied(receiver, read, known)) - constant
+        if heard == implied and not isinstance(statement, Project):
+            superfluous |= listed
+        elif heard or not implied:
+            superfluous |= constant
+    return tuple(site for site in statement.sites if site not in superfluous)

@@ -32,7 +32,7 @@ from drasp.rewriting.provenance import concise, explicit, handed_on, with_sites
 from drasp.rewriting.rewrite import dense_ops, dtype_of, fresh_name, reexpress, with_op
 from drasp.rewriting.tidy import SumsToOne, changed, fold_constants, renumbered, without_unused
 from drasp.sequences import Sequences
-from drasp.sites import joined
+from drasp.sites import Site, joined
 
 _ONE_HOT = ("token", "pos")
 
@@ -110,7 +110,8 @@ def _without_tabled_norms(program: Program) -> Program | None:
             else:
                 new, matrix = Operand(source), weights.diag() if read.variable == source else weights[:, None]
             alias = fresh_name(program, "divided")
-            found = reexpress(_with_alias(program, read, alias), alias, new, matrix)
+            wider = _with_alias(program, read, alias, handed_on(program, norm))
+            found = reexpress(wider, alias, new, matrix)
             if found is not None:
                 return found
     return None
@@ -120,13 +121,13 @@ def _size(program: Program, variable: str) -> int:
     return size(basis_of(program, Operand(variable)))
 
 
-def _with_alias(program: Program, read: Operand, alias: str) -> Program:
+def _with_alias(program: Program, read: Operand, alias: str, sites: tuple[Site, ...]) -> Program:
     """A variable of its own for an operand, so that it can be expressed anew."""
     first = next(s for s in program.statements if read in s.operands)
     statements: list[Statement] = []
     for statement in program.statements:
         if statement is first:
-            statements.append(ElementWise(alias, (read,), PrimitiveFunction("no_op")))
+            statements.append(ElementWise(alias, (read,), PrimitiveFunction("no_op"), sites=sites))
         statements.append(statement.map(lambda operand: Operand(alias) if operand == read else operand))
     return replace(program, statements=tuple(statements))
 
