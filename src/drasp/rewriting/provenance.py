@@ -47,8 +47,18 @@ def _with_sites_by(program: Program, rule: Callable[[Statement, Standing], tuple
 
 def handed_on(program: Program, statement: Statement) -> tuple[Site, ...]:
     """What goes on to the readers of a line that they take in, beside the edges from it that they list."""
-    sites = _concise_sites(statement, standing(program))
-    return tuple(site for site in sites if not isinstance(site, Component | NormSite))
+    known = standing(program)
+    every = replace(statement, sites=_explicit_sites(statement, known))
+    unsaid = _concise_sites(every, known)
+    # A variable that is read may go the same way later: only token and position are there for good.
+    lines = {Edge(c, r) for r, _ in _hearing(every) for c in dict.fromkeys(_lines(known))}
+    kept = (site for site in every.sites if site in unsaid or site in lines)
+    return tuple(site for site in kept if not isinstance(site, Component | NormSite))
+
+
+def _lines(known: Standing) -> Iterator[Component]:
+    """The components that lines stand for."""
+    return (c for components in known.values() for c in components if c.kind in ("head", "mlp"))
 
 
 def with_sites(statement: Statement, *groups: tuple[Site, ...]) -> Statement:

@@ -21,7 +21,7 @@ from drasp.language.syntax import (
     Statement,
     TensorName,
 )
-from drasp.rewriting.provenance import concise, explicit, handed_on, with_sites
+from drasp.rewriting.provenance import concise, explicit, handed_on, standing, with_sites
 from drasp.rewriting.tidy import without_unused
 
 
@@ -84,8 +84,10 @@ class _Reexpression:
         self.program, self.name, self.instead = program, name, {name: new}
         old, instead = program.find(name), program.find(new.variable)
         assert old is not None
-        said = instead.sites if instead else ()
-        self.handed_on = tuple(site for site in handed_on(program, old) if site not in said)
+        # A line that stands for the same says itself what it hears.
+        known = standing(program)
+        same = instead is not None and set(known[name]) <= set(known[new.variable])
+        self.handed_on = () if same else handed_on(program, old)
         self.matrix = matrix.to(dtype_of(program))
         self.ops = dense_ops(program)
         self.tensors = dict(program.tensors)
