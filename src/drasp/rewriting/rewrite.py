@@ -82,12 +82,11 @@ class _Reexpression:
 
     def __init__(self, program: Program, name: str, new: Operand, matrix: Tensor) -> None:
         self.program, self.name, self.instead = program, name, {name: new}
-        old, instead = program.find(name), program.find(new.variable)
+        old = program.find(name)
         assert old is not None
         # A line that stands for the same says itself what it hears.
-        known = standing(program)
-        same = instead is not None and set(known[name]) <= set(known[new.variable])
-        self.handed_on = () if same else handed_on(program, old)
+        own, other = (standing(program)[variable] for variable in (name, new.variable))
+        self.handed_on = () if own and set(own) <= set(other) else handed_on(program, old)
         self.matrix = matrix.to(dtype_of(program))
         self.ops = dense_ops(program)
         self.tensors = dict(program.tensors)
