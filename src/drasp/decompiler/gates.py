@@ -47,15 +47,18 @@ class Learnt:
 
 
 class GatedModel:
-    """A model with a mask for every row and edge; edges that are not among those given are cut."""
+    """A model with a mask for every row and edge; edges that are not among those given are closed."""
 
     def __init__(self, components: Components, edges: Sequence[Edge]) -> None:
         self.transformer, self.anatomy, self.edges = components.transformer, components.anatomy, tuple(edges)
         self.cuts: Mapping[Site, Edit] = {edge: CUT for edge in self.anatomy.edges if edge not in self.edges}
         places = {edge: i for i, edge in enumerate(self.edges)}
-        # The column of each edge's masks; where there is no such edge, that of one which is always there.
+        never, always = len(places), len(places) + 1  # columns beside those of the gates
         self.places = torch.tensor(
-            [[places.get(Edge(s, r), len(places)) for s in self.anatomy.senders] for r in self.anatomy.receivers]
+            [
+                [places.get(edge := Edge(s, r), never if edge in self.cuts else always) for s in self.anatomy.senders]
+                for r in self.anatomy.receivers
+            ]
         )
 
     def logits(self, learnt: Learnt, masks: Masks, batch: Batch) -> Float[Tensor, "batch counted n_vocab"]:
@@ -73,7 +76,8 @@ class GatedModel:
 
     def _ablated(self, masks: Masks, ablations: Tensor) -> Float[Tensor, "batch receivers d_model"]:
         """Constants in place of what is not kept; they learn only from rows where nothing of it is."""
-        kept = torch.cat([masks, masks.new_ones(len(masks), 1)], 1)[:, self.places]
+        beside = masks.new_tensor([0.0, 1.0]).expand(len(masks), 2)
+        kept = torch.cat([masks, beside], 1)[:, self.places]
         gone = (kept == 0).to(kept.dtype)
         return gone @ ablations + (1 - kept - gone) @ ablations.detach()
 

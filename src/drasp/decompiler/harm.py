@@ -45,6 +45,8 @@ def harm_by_line(program: Program, means: Means, oracle: Oracle) -> dict[Hashabl
 def harm_by_edge(components: Components, graph: Graph, means: ComponentMeans, oracle: Oracle) -> dict[Edge, float]:
     edges = [edge for edge in graph.anatomy.edges if edge in graph.kept]
     model = GatedModel(components, edges)
+    # Constants hold the means of what was cut before, which closed gates leave behind once more: the ranking is of a
+    # graph nearby.
     learnt = Learnt(
         ablations=torch.stack([means[sender] for sender in graph.anatomy.senders]),
         constants=torch.stack([graph.constants[receiver] for receiver in graph.anatomy.receivers]),
