@@ -52,7 +52,7 @@ def test_interpreter_follows_the_definition_on_padded_batches(rng, seed):
         expected = naive.run(program, tokens, offset)
         length = len(tokens)
         np.testing.assert_allclose(logits[row, :length], expected.pop("logits"), rtol=1e-7, atol=1e-7)
-        for name, value in expected.items():
+        for name, value in ((name, value) for name, value in expected.items() if not name.endswith(" pattern")):
             found = trace[name][row, :length]
             if name.startswith("s"):
                 seen = ~np.isnan(value)

@@ -27,6 +27,7 @@ from drasp.language.syntax import (
 )
 from drasp.naming.judge import Judge
 from drasp.naming.shorten import with_linear
+from drasp.rewriting.provenance import explicit
 from drasp.rewriting.rewrite import fresh_name, reexpress, where_it_matters
 
 _POSITIONS = 6000
@@ -95,7 +96,7 @@ def _replaced(
     run = function_primitives()[primitive.primitive].function
     values = run(torch, samples.inputs, *primitive.arguments).float()
     matrix, residual = nearest_map(values, samples.result)
-    result = reexpress(wider, function.name, Operand(new.name), matrix)
+    result = reexpress(explicit(wider), function.name, Operand(new.name), matrix)
     is_linear = primitive.primitive in ("no_op", "keep")
     return None if result is None else Replacement(result, residual, dimensions, is_linear)
 

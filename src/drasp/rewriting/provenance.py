@@ -4,6 +4,7 @@ A line stands for the components among its sites. It hears others at receivers: 
 its heads, an aggregate at their values, a function at the input of its MLP, a norm where the layer norm is, a project
 at the output. Whom it hears there is said by the edges among its sites; where it has none to a receiver, by what the
 variables that it reads there stand for. A project lists all its edges, and a line without sites hears nothing.
+What is heard by way of a variable that stands for something else has no line any more; edges to it are treated alike.
 `one` is heard where nothing else is; that is listed only where a variable that is read would say otherwise.
 
 Exact rewriting changes what is read, never who is heard. So `explicit` lists all edges before lines are changed, lines
@@ -46,19 +47,13 @@ def _with_sites_by(program: Program, rule: Callable[[Statement, Standing], tuple
 
 
 def handed_on(program: Program, statement: Statement) -> tuple[Site, ...]:
-    """What goes on to the readers of a line that they take in, beside the edges from it that they list."""
-    known = standing(program)
-    every = replace(statement, sites=_explicit_sites(statement, known))
-    unsaid = _concise_sites(every, known)
-    # A variable that is read may go the same way later: only token and position are there for good.
-    lines = {Edge(c, r) for r, _ in _hearing(every) for c in dict.fromkeys(_lines(known))}
-    kept = (site for site in every.sites if site in unsaid or site in lines)
-    return tuple(site for site in kept if not isinstance(site, Component | NormSite))
+    """What goes on to the readers of a line that they take in, beside the edges from it that they list.
 
-
-def _lines(known: Standing) -> Iterator[Component]:
-    """The components that lines stand for."""
-    return (c for components in known.values() for c in components if c.kind in ("head", "mlp"))
+    A norm that folds into tensors has no site any more, but for what it has heard by way of others.
+    """
+    rule = _concise_sites if isinstance(statement, Norm) else _explicit_sites
+    sites = rule(statement, standing(program))
+    return tuple(site for site in sites if not isinstance(site, Component | NormSite))
 
 
 def with_sites(statement: Statement, *groups: tuple[Site, ...]) -> Statement:
@@ -98,6 +93,21 @@ def _hearing(statement: Statement) -> Iterator[tuple[Receiver, tuple[Operand, ..
                 yield receiver, sides[receiver.kind]
 
 
+def _listening(statement: Statement, known: Standing) -> Iterator[tuple[Receiver, tuple[Operand, ...]]]:
+    """Its own receivers, and those of components that it hears by way of what it reads, not from a line of theirs."""
+    waiting = list(_hearing(statement))
+    known_receivers = {receiver for receiver, _ in waiting}
+    for receiver, read in waiting:
+        yield receiver, read
+        near = {component for operand in read for component in known[operand.variable]}
+        for site in statement.sites:
+            if isinstance(site, Edge) and site.receiver == receiver and isinstance(site.sender, Component):
+                further = site.sender.receivers if site.sender not in near else ()
+                passed = [r for r in further if r.kind in ("value", "mlp") and r not in known_receivers]
+                known_receivers.update(passed)
+                waiting += [(r, read) for r in passed]
+
+
 def _implied(receiver: Receiver, read: tuple[Operand, ...], known: Standing) -> tuple[Edge, ...]:
     return tuple(Edge(component, receiver) for operand in read for component in known[operand.variable])
 
@@ -109,7 +119,7 @@ def _is_edge_to(site: Site, receiver: Receiver) -> bool:
 def _explicit_sites(statement: Statement, known: Standing) -> tuple[Site, ...]:
     unsaid = [
         _implied(receiver, read, known)
-        for receiver, read in _hearing(statement)
+        for receiver, read in _listening(statement, known)
         if not any(_is_edge_to(site, receiver) for site in statement.sites)
     ]
     return joined(statement.sites, *unsaid)
@@ -117,11 +127,11 @@ def _explicit_sites(statement: Statement, known: Standing) -> tuple[Site, ...]:
 
 def _concise_sites(statement: Statement, known: Standing) -> tuple[Site, ...]:
     superfluous: set[Site] = set()
-    for receiver, read in _hearing(statement):
+    for receiver, read in _listening(statement, known):
         listed = {site for site in statement.sites if _is_edge_to(site, receiver)}
         constant = {Edge(NO_COMPONENT, receiver)}
         heard, implied = listed - constant, set(_implied(receiver, read, known)) - constant
-        if heard == implied and not isinstance(statement, Project):
+        if heard == implied and not (receiver == OUT and isinstance(statement, Project)):
             superfluous |= listed
         elif heard or not implied:
             superfluous |= constant

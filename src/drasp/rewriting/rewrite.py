@@ -21,7 +21,7 @@ from drasp.language.syntax import (
     Statement,
     TensorName,
 )
-from drasp.rewriting.provenance import concise, explicit, handed_on, standing, with_sites
+from drasp.rewriting.provenance import concise, handed_on, standing, with_sites
 from drasp.rewriting.tidy import without_unused
 
 
@@ -71,9 +71,10 @@ def _is_attended(program: Program, name: str) -> bool:
 def reexpress(program: Program, name: str, new: Operand, matrix: Float[Tensor, "new old"]) -> Program | None:
     """The program in which `name` is read as `new` times a matrix; None where a reader cannot take the matrix in.
 
-    What aggregates the variable aggregates `new`, and its own readers take the matrix in.
+    What aggregates the variable aggregates `new`, and its own readers take the matrix in. The lines of the program
+    list all edges (`explicit`), since what is read says less of them from now on.
     """
-    result = _Reexpression(explicit(program), name, new, matrix).result()
+    result = _Reexpression(program, name, new, matrix).result()
     return result and concise(result)
 
 
@@ -82,11 +83,11 @@ class _Reexpression:
 
     def __init__(self, program: Program, name: str, new: Operand, matrix: Tensor) -> None:
         self.program, self.name, self.instead = program, name, {name: new}
-        old = program.find(name)
+        old, known = program.find(name), standing(program)
         assert old is not None
-        # A line that stands for the same says itself what it hears.
-        own, other = (standing(program)[variable] for variable in (name, new.variable))
-        self.handed_on = () if own and set(own) <= set(other) else handed_on(program, old)
+        # What stands for the same goes on saying it.
+        same = known[name] and set(known[name]) <= set(known[new.variable])
+        self.handed_on = () if same else handed_on(program, old)
         self.matrix = matrix.to(dtype_of(program))
         self.ops = dense_ops(program)
         self.tensors = dict(program.tensors)
