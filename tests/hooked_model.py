@@ -55,17 +55,15 @@ class HookedModel:
 
     def normed(self, receiver: Receiver, norm: torch.nn.LayerNorm) -> Tensor:
         x = sum((self.edited(Edge(s, receiver), value) for s, value in self.sent.items()), self.biases)
-        for edge, edit in self.edits.items():
+        for edge in self.edits:
             if isinstance(edge, Edge) and edge.receiver == receiver and isinstance(edge.sender, Path):
                 value = self.along(edge.sender)
-                x = x + edited(value, edit) - value
+                x = x + self.edited(edge, value) - value
         x = self.edited(receiver, x)
         root = (x.var(-1, correction=0) + norm.eps).sqrt()
-        both = NormSite(Receiver(receiver.layer, "attention"))
-        if receiver.kind in ("query", "key", "value") and NormSite(receiver) not in self.edits and both in self.edits:
-            root = edited(root, self.edits[both]).expand(root.shape)
-        self.values[both] = self.edited(NormSite(receiver), root)
-        self.roots[receiver] = self.values[both][..., None]
+        if receiver.kind in ("query", "key", "value") and NormSite(receiver) not in self.edits:
+            root = self.edited(NormSite(Receiver(receiver.layer, "attention")), root)
+        self.roots[receiver] = self.edited(NormSite(receiver), root)[..., None]
         return (x - x.mean(-1, keepdim=True)) / self.roots[receiver] * norm.weight + norm.bias
 
     def head(self, head: Component, block: torch.nn.Module) -> Tensor:
@@ -75,10 +73,10 @@ class HookedModel:
             for receiver in head.receivers
         )
         scores = q @ k.mT * self.scale(block)
-        for product, edit in self.edits.items():
+        for product in self.edits:
             if isinstance(product, Product) and product.head == head:
                 part = self.product(product, block, q, k)
-                scores = scores + edited(part, edit) - part
+                scores = scores + self.edited(product, part) - part
         future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
         self.patterns[head] = self.edited(Pattern(head), scores.masked_fill(future, -torch.inf).softmax(-1))
         return self.patterns[head] @ v @ block.attn.c_proj.weight[head.head * width : (head.head + 1) * width]

@@ -155,7 +155,7 @@ def test_the_programs_of_models_keep_what_they_stand_for(seed, layers, heads, cu
     assert components(simplify(program)) == components(follow(program))
 
 
-@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("layers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_every_component_of_a_whole_model_is_there(layers):
     program = written(0, layers, 2, None)
     everything = {Component("mlp", layer) for layer in range(layers)}

@@ -111,9 +111,9 @@ class _Pass:
             self.values[site] = value
 
     def constant(self, by: float | Tensor) -> Values:
-        """What stands for a vector of the stream: a number, a vector, or vectors by row and position."""
+        """What stands for vectors of the stream, whatever can be broadcast to them."""
         value = torch.as_tensor(by, dtype=self.biases.dtype, device=self.biases.device)
-        return value.expand(1, 1, self.model.d_model) if value.ndim < 2 else value
+        return value.expand(*(1, 1, *value.shape[:-1])[-2:], self.model.d_model)
 
     # ---------------------------------------------------------------------------------- reading
 
@@ -279,7 +279,7 @@ class _Pass:
             return edit
 
         def wanted(x: float | Tensor) -> float | Tensor:
-            return self.at_wanted(x[..., None])[..., 0] if isinstance(x, Tensor) and x.ndim == 2 else x
+            return self.at_wanted(torch.atleast_2d(x)[..., None])[..., 0] if isinstance(x, Tensor) and x.ndim else x
 
         return with_values(edit, wanted)
 
@@ -343,14 +343,15 @@ class _Pass:
         return {head: self.patterns[head] @ v[:, i] for i, head in enumerate(heads)}
 
     def pattern(self, head: Component, layer: Layer) -> Float[Tensor, "#batch query key"]:
-        edit = self.plan.edits.get(Pattern(head))
-        if isinstance(edit, Replaced):
-            return torch.as_tensor(edit.by, dtype=self.biases.dtype)
+        edit, bias = self.plan.edits.get(Pattern(head)), self.bias(self.is_narrow)[:, 0]
+        other = torch.zeros_like(bias) + edit.by if isinstance(edit, Replaced) else None
+        if other is not None and self.plan.watched.isdisjoint(head.receivers[:2]):
+            return other
         q, k = (self.side(index, [head], layer)[:, 0] for index in (0, 1))
         scores = (q * layer.attention.scale) @ k.mT
         for product in self.plan.products.get(head, ()):
             scores = scores + self.change_of(product, layer.attention.scale, q, k)
-        return edited(causal_weights(scores, self.bias(self.is_narrow)[:, 0]), edit)
+        return edited(causal_weights(scores, bias), edit) if other is None else other
 
     def side(self, index: int, heads: Sequence[Component], layer: Layer) -> Float[Tensor, "batch heads pos d_head"]:
         """The queries (0), keys (1) or values (2) of some heads of a layer."""

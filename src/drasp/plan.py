@@ -42,6 +42,7 @@ class Plan:
     apart: set[Component] = field(default_factory=set)  # needed as values of their own, not only in the stream
     inner: set[Component] = field(default_factory=set)  # whose parts are edited or asked for
     asked: set[Component] = field(default_factory=set)  # of which a part is asked for, whatever becomes of the output
+    watched: set[Receiver] = field(default_factory=set)  # where something is recorded, whatever becomes of it
     patterns: set[Component] = field(default_factory=set)  # heads whose weights are asked for
     roots: set[Receiver] = field(default_factory=set)  # receivers whose norm's divisor is edited or asked for
     stream: bool = False  # whether some receiver reads it whole
@@ -67,10 +68,11 @@ class Plan:
             case Product(head=head):
                 self.products.setdefault(head, []).append(site)
                 self.patterns.add(head)
-                self._note_part(site, head.receivers[0])
+                for receiver in head.receivers[:2]:
+                    self._note_part(site, receiver)
             case Pattern(head):
                 self.patterns.add(head)
-                self._note_part(site, head.receivers[0])
+                self._note_inside(site, head)
             case NormSite(Receiver(layer, "attention")):
                 for receiver in (r for head in self.anatomy.heads(layer) for r in head.receivers):
                     self.roots.add(receiver)
@@ -96,25 +98,32 @@ class Plan:
         edit = self.edits.get(edge)
         if edit is not None:
             self.edges.setdefault(receiver, {})[sender] = edit
-        if isinstance(edit, Scaled) and isinstance(edit.by, Tensor):
+        if isinstance(edit, Scaled) and isinstance(edit.by, Tensor) and not self._is_replaced(receiver):
             self.gated.add(receiver)
 
     def _note_part(self, site: Site, receiver: Receiver) -> None:
-        """Parts of a component are computed where the component is; what is recorded, in any case."""
+        if site in self.record:
+            self.watched.add(receiver)
         if receiver.component is not None:
-            self.inner.add(receiver.component)
-            if site in self.record:
-                self.needed.add(receiver.component)
-                self.asked.add(receiver.component)
+            self._note_inside(site, receiver.component)
+
+    def _note_inside(self, site: Site, component: Component) -> None:
+        """Parts of a component are computed where the component is; what is recorded, in any case."""
+        self.inner.add(component)
+        if site in self.record:
+            self.needed.add(component)
+            self.asked.add(component)
 
     def computes(self, component: Component) -> bool:
-        replaced = isinstance(self.edits.get(component), Replaced)
-        return component in self.needed and (not replaced or component in self.asked)
+        return component in self.needed and (not self._is_replaced(component) or component in self.asked)
+
+    def _is_replaced(self, site: Site) -> bool:
+        return isinstance(self.edits.get(site), Replaced)
 
     def _compute(self, component: Component) -> None:
-        looks = not isinstance(self.edits.get(Pattern(component)), Replaced)
+        looks = not self._is_replaced(Pattern(component))
         for receiver in component.receivers:
-            if looks or receiver.kind == "value":
+            if looks or receiver.kind == "value" or receiver in self.watched:
                 self._read(receiver)
         for product in self.products.get(component, ()):
             for sender, side in zip((product.query, product.key), component.receivers, strict=False):
@@ -123,7 +132,7 @@ class Plan:
                     self._take(part)
 
     def _read(self, receiver: Receiver) -> None:
-        if receiver in self.read or isinstance(self.edits.get(receiver), Replaced):
+        if receiver in self.read or (self._is_replaced(receiver) and receiver not in self.watched):
             return
         self.read.add(receiver)
         for path in self.paths.get(receiver, ()):

@@ -7,7 +7,8 @@
     layer 0 attention                   what all heads of a layer read of it
     layer 0 head 1 pattern              a head's attention weights
     layer 0 head 1 query norm           what a receiver's layer norm divides by
-    layer 0 attention norm              the same for all heads of a layer, which share one layer norm
+    layer 0 attention norm              the same for all heads of a layer, which share one layer norm as long as all
+                                        of them read the same
     layer 0 mlp norm, final norm
     token -> layer 0 head 1 query       an edge: what one component sends to one receiver
     token > layer 0 head 1 -> out       an edge of a path: that part of a head's output that comes from the token
@@ -164,9 +165,10 @@ Site: TypeAlias = Component | Receiver | Pattern | NormSite | Edge | Product
 
 # ------------------------------------------------------------------------------------ reading
 
+_NUMBER = "0|[1-9][0-9]{0,3}"  # without zeros before it, as it is written
 _PLAIN = re.compile(
     r"(?P<initial>token|pos|one)|(?P<out>out)|(?P<final>final norm)"
-    r"|layer (?P<layer>\d{1,4}) (?:head (?P<head>\d{1,4})(?: (?P<side>query|key|value|pattern)(?P<normed> norm)?)?"
+    rf"|layer (?P<layer>{_NUMBER}) (?:head (?P<head>{_NUMBER})(?: (?P<side>query|key|value|pattern)(?P<normed> norm)?)?"
     r"|mlp(?P<mlp> input| norm)?|attention(?P<attention>| norm))"
 )
 
@@ -218,7 +220,8 @@ def parse_site(text: str) -> Site | None:
     """The site that a text spells; None where it spells none."""
     left, arrow, right = text.partition(" -> ")
     if not arrow:
-        return _plain(text)
+        plain = _plain(text)
+        return None if plain == NO_COMPONENT else plain
     goal = _plain(right)
     query, star, key = left.partition(" * ")
     if star:
