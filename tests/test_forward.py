@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import drasp
+from drasp.attention import attend, causal_bias, causal_weights
 from drasp.edits import CUT, Edit, Replaced, Scaled, Shifted, with_values
 from drasp.errors import DraspError
 from drasp.model_files import load_model
@@ -350,6 +351,19 @@ def test_attention_is_computed_in_one_place():
     found = {name: len(calls(text)) for name, text in texts.items() if calls(text)}
     assert found.pop("attention.py") == 3
     assert found == OTHER_SOFTMAX
+
+
+@given(st.integers(0, 2**32), st.sampled_from([(2,), (2, 3)]), st.booleans())
+def test_the_fused_ways_of_attending_give_the_same(seed, batch, narrow):
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v = (torch.randn(*batch, 6, 4, generator=generator, dtype=torch.float64) for _ in range(3))
+    queries = torch.randint(6, (2, 3), generator=generator) if narrow else torch.arange(6)[None]
+    bias = causal_bias(queries, 6).double()
+    bias, q = (bias if len(batch) == 1 else bias[:, None]), q[..., : queries.shape[1], :]
+    expected = causal_weights(0.3 * q @ k.mT, bias) @ v
+    torch.testing.assert_close(attend(q, k, v, bias, 0.3, 0.0), expected)
+    with torch.no_grad():
+        torch.testing.assert_close(attend(q, k, v, bias, 0.3, 0.0), expected)
 
 
 def calls(text: str) -> list[str]:

