@@ -348,7 +348,11 @@ def test_damaged_checkpoints_are_one_line(file, tmp_path):
         "empty": b"",
         "text": b"damaged",
         "no list": whole.replace(b'\\"states\\": [', b'\\"states\\": 1'),
+        "another number": whole[:-1] + bytes([whole[-1] ^ 1]),
+        "other seconds": whole.replace(b'\\"seconds\\": 1', b'\\"seconds\\": 2'),
+        "no digest": whole.replace(b'"digest"', b'"Digest"'),
     }
+    assert all(content != whole for content in broken.values())
     for content in broken.values():
         file.write_bytes(content)
         with pytest.raises(DraspError, match="not the state of a decompilation; remove it to begin again$"):

@@ -1,6 +1,7 @@
 """What an interrupted decompilation left behind: the results of its finished passes, in one safetensors file.
 
-It says what run it is of, and what each pass is called: another run does not go on from there.
+It says what run it is of, and what each pass is called: another run does not go on from there. It has a digest of all
+that is in it, so that none goes on from what was damaged.
 """
 
 import json
@@ -17,7 +18,7 @@ from torch import Tensor
 from drasp.decompiler.components import Anatomy, Graph
 from drasp.errors import DraspError
 from drasp.language import parse, to_text
-from drasp.language.syntax import Program, ProgramError
+from drasp.language.syntax import Program, ProgramError, digest
 from drasp.output_folder import write_file
 from drasp.records import Identity, PassRecord, typed
 
@@ -89,15 +90,19 @@ def store(file: Path, progress: Progress, identity: Identity, seconds: float) ->
         "passes": [asdict(record) for record in progress.passes],
     }
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_file(file, save(tensors, {"progress": json.dumps(facts)}))
+    text = json.dumps(facts)
+    write_file(file, save(tensors, {"progress": text, "digest": digest(text, tensors)}))
 
 
 def load(file: Path, anatomy: Anatomy, identity: Identity) -> tuple[Progress, float]:
     """What is finished of the run of this identity, and its seconds; refuses a damaged file, or another run."""
     try:
         with safe_open(file, "pt", str(torch.get_default_device())) as stored:
-            facts = json.loads(stored.metadata()["progress"])
+            metadata = stored.metadata()
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+        if digest(metadata["progress"], tensors) != metadata["digest"]:
+            raise ValueError("a number or a letter has changed")
+        facts = json.loads(metadata["progress"])
         for difference in typed(Identity, facts["identity"]).differences(identity):
             raise DraspError(f"{file}: was begun with {difference}; go on with the same, or remove it to begin again")
         progress = Progress(

@@ -54,7 +54,7 @@ def harm_by_edge(components: Components, graph: Graph, means: ComponentMeans, or
     generator = _generator()
     total = torch.zeros(len(edges))
     for batch in oracle.batches:
-        masks = torch.ones(len(batch.inputs), len(edges), requires_grad=True)
+        masks = learnt.constants.new_ones(len(batch.inputs), len(edges)).requires_grad_()
         with torch.enable_grad():
             surprise = _surprise(batch, model.logits(learnt, masks, batch), oracle.output, generator).sum()
         [slopes] = torch.autograd.grad(surprise, [masks])

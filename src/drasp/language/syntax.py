@@ -414,8 +414,7 @@ class Program:
         """Of the text and of all numbers: equal for programs that are the same to the last bit."""
         from drasp.language.printer import to_text
 
-        named = (f"{name} {list(t.shape)} {tensor_digest(t)}" for name, t in sorted(self.tensors.items()))
-        return sha256("\n".join([to_text(self), *named]).encode()).hexdigest()
+        return digest(to_text(self), self.tensors)
 
     @cached_property
     def of_shape(self) -> dict[Hashable, Any]:
@@ -443,3 +442,9 @@ def once(found: dict[Hashable, Any], key: Hashable, find: Callable[[], T]) -> T:
 def tensor_digest(tensor: Tensor) -> str:
     """Of the numbers, whatever their precision."""
     return sha256(tensor.detach().to("cpu", torch.float64).contiguous().numpy().tobytes()).hexdigest()
+
+
+def digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """Of a text and the tensors beside it, with their names and shapes."""
+    named = (f"{name} {list(t.shape)} {tensor_digest(t)}" for name, t in sorted(tensors.items()))
+    return sha256("\n".join([text, *named]).encode()).hexdigest()
