@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from drasp.errors import DraspError
     from drasp.language import Interpreter, Program, load_program, parse, to_text
     from drasp.model_files import load_model
+    from drasp.running import run
+    from drasp.sequences import Sequences
     from drasp.tasks import load_task
     from drasp.transformer import Transformer
     from drasp.translation import translate, translation_size
@@ -17,6 +19,7 @@ __all__ = [
     "DraspError",
     "Interpreter",
     "Program",
+    "Sequences",
     "Transformer",
     "Vocabulary",
     "decompile",
@@ -24,6 +27,7 @@ __all__ = [
     "load_program",
     "load_task",
     "parse",
+    "run",
     "to_text",
     "translate",
     "translation_size",
@@ -33,6 +37,7 @@ _HOMES = {
     "DraspError": "errors",
     "Interpreter": "language",
     "Program": "language",
+    "Sequences": "sequences",
     "Transformer": "transformer",
     "Vocabulary": "vocabulary",
     "decompile": "decompiler.pipeline",
@@ -40,6 +45,7 @@ _HOMES = {
     "load_task": "tasks",
     "load_program": "language",
     "parse": "language",
+    "run": "running",
     "to_text": "language",
     "translate": "translation",
     "translation_size": "translation",
