@@ -241,7 +241,7 @@ def test_a_digest_is_that_of_weights_and_form(tmp_path):
         replace(model, layers=(replace(layer, mlp=replace(layer.mlp, activation="relu")),)),
         replace(model, layers=(replace(layer, attention=replace(layer.attention, scale=1.0)),)),
         replace(model, layers=(replace(layer, mlp=replace(layer.mlp, output=replace(layer.mlp.output, bias=bias))),)),
-        model.with_norm_constants([1.0] * len(model.norms)),
+        replace(model, final_norm=replace(model.final_norm, eps=1e-6)),
     ]
     assert len({digest(each) for each in (model, *others)}) == 1 + len(others)
 
