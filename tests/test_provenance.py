@@ -35,7 +35,7 @@ from drasp.rewriting import tidy
 from drasp.rewriting.provenance import concise, explicit, standing
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import renumbered, without_unused
-from drasp.sites import NO_COMPONENT, OUT, POSITION, TOKEN, Component, Edge, NormSite, Receiver, Site, joined
+from drasp.sites import NO_COMPONENT, OUT, POSITION, TOKEN, Anatomy, Component, Edge, NormSite, Receiver, Site, joined
 from drasp.wiring import write_program
 from random_programs import VOCABULARIES, _Builder, randoms
 from test_decompiler_passes import TASK, oracle, random_graph, random_transformer
@@ -153,6 +153,20 @@ def written(seed: int, layers: int, heads: int, cut: int | None) -> Program:
 def test_the_programs_of_models_keep_what_they_stand_for(seed, layers, heads, cut):
     program = written(seed, layers, heads, cut)
     assert components(simplify(program)) == components(follow(program))
+    for line in (*program.statements, *simplify(program).statements):
+        assert line.sites
+        assert all(is_of(Anatomy(layers, heads), site) for site in line.sites)
+
+
+def is_of(anatomy: Anatomy, site: Site) -> bool:
+    """Whether a model has the site; an edge to a norm that all heads of a layer share is one to each of them."""
+    match site:
+        case Edge(sender, Receiver(layer, "attention")):
+            return all(is_of(anatomy, Edge(sender, r)) for head in anatomy.heads(layer) for r in head.receivers)
+        case Edge(sender, receiver) if sender == NO_COMPONENT:
+            return anatomy.has(receiver)
+        case _:
+            return anatomy.has(site)
 
 
 @pytest.mark.parametrize("layers", [1, pytest.param(2, marks=pytest.mark.long)])

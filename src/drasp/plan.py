@@ -50,7 +50,8 @@ class Plan:
     def __post_init__(self) -> None:
         for site in dict.fromkeys((*self.edits, *self.record)):
             if not self.anatomy.has(site):
-                raise DraspError(f"the model has no site {site}: {self.anatomy}")
+                size = f"{self.anatomy.n_layers} layers of {self.anatomy.n_heads} heads"
+                raise DraspError(f"the model has no site {site}: it has {size}")
             self._note(site)
         self._read(OUT)
         for component in reversed(self.anatomy.senders):

@@ -4,7 +4,8 @@
     layer 0 head 1, layer 0 mlp         what a head or an MLP writes to it
     layer 0 head 1 query (key, value)   what a head's side reads of it, before layer norm
     layer 0 mlp input, out              what an MLP, or the output, reads of it
-    layer 0 attention                   what all heads of a layer read of it
+    layer 0 attention                   what all heads of a layer read of it (of lines of programs only: a run knows
+                                        each of them apart)
     layer 0 head 1 pattern              a head's attention weights
     layer 0 head 1 query norm           what a receiver's layer norm divides by
     layer 0 attention norm              the same for all heads of a layer, which share one layer norm as long as all
