@@ -1,6 +1,7 @@
 """What `bench/published.json` says of the published models: checked with the documentation, and with them if there."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_the_models_are_those_of_the_table():
 @by_model
 def test_a_program_agrees_as_often_as_is_said(row):
     """On the inputs that decompilation draws last; where every tensor has a name, so that the text is all there is."""
-    if row["verdict"] != "decompiled":
+    if re.search(r"(op=|mlp\()[A-Z]\d", row["program"]):
         pytest.skip("the text names tensors that are not in the table")
     task, model = TASKS[row["model"].split("-")[0]], load_model(FOLDER / row["model"])
     tokens, special = (", ".join(names) for names in (task.vocabulary.tokens, task.vocabulary.special))
