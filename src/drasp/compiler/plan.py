@@ -16,7 +16,7 @@ from drasp.compiler.functions import CannotCompileError, Stage, held
 from drasp.compiler.scores import Score, lowered, picks_one
 from drasp.compiler.values import Values
 from drasp.language.bases import size
-from drasp.language.checker import basis_of
+from drasp.language.checker import basis_of, variable_types
 from drasp.language.interpreter import Interpreter
 from drasp.language.syntax import (
     INITIAL_VARIABLES,
@@ -25,6 +25,7 @@ from drasp.language.syntax import (
     Network,
     Norm,
     Operand,
+    Place,
     Prediction,
     Program,
     ProgramError,
@@ -103,10 +104,11 @@ def make_plan(program: Program) -> Plan:
         if count > most:
             weights = 12 * count**2
             raise ProgramError(
-                program.statements[0].place,
+                Place(),
                 f"{count:,} {what}: a model with a dimension for each would have {weights:,} weights a layer; "
                 f"expected at most {most:,}",
             )
+    variable_types(program)  # says what is wrong, in lines that are not used as well
     return _Planner(without_unused(program)).plan()
 
 
