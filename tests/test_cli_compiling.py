@@ -80,16 +80,15 @@ BROKEN = {
     ),
     "a table without end": (
         "m1 = element_wise_op(token, pos, pos, func=cartesian)\nlogits1 = project(inp=m1, op=(inp==out))",
-        "`m1` cannot be compiled: a table of 800 combinations",
+        "`m1` cannot be compiled: its function takes 8,450 hidden units, expected at most 8,192",
     ),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_cannot_be_compiled_is_refused_with_its_line(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("drasp.compiler.functions.MAX_TABLE", 500)
+def test_what_cannot_be_compiled_is_refused_with_its_line(name, tmp_path):
     lines, message = BROKEN[name]
-    text = f"vocab = [0, 1]\nspecial = []\npositions = 20\n{lines}\nprediction = softmax(logits1)\n"
+    text = f"vocab = [0, 1]\nspecial = []\npositions = 65\n{lines}\nprediction = softmax(logits1)\n"
     program = parse(text, {"N.0": torch.eye(2)})
     (tmp_path / "program").mkdir()
     for file, content in program_files_of(text, program).items():
@@ -106,16 +105,15 @@ def program_files_of(text: str, program) -> dict[str, bytes]:
     return {"program.drasp": text.encode(), "program.safetensors": save(dict(program.tensors))}
 
 
-def test_a_model_too_large_is_refused_with_its_size(tmp_path):
+def test_a_model_too_large_is_refused_with_its_size(program, tmp_path, monkeypatch):
     long = written(tmp_path / "long.drasp", to_text(MAJORITY).replace("positions = 154", "positions = 5000"))
     said = fails("compile", long, "--out", tmp_path / "model")
     assert "5,000 positions: a model with a dimension for each would have 300,000,000 weights a layer" in said
-    tokens = ", ".join(f"t{i}" for i in range(400))
-    text = f"vocab = [{tokens}]\npositions = 9\na1 = aggregate(s=[], v=token)\nm1 = element_wise_op(a1, func=harden)\n"
-    text += "logits1 = project(inp=m1, op=(inp==out))\nprediction = softmax(logits1)\n"
-    said = fails("compile", written(tmp_path / "wide.drasp", text), "--out", tmp_path / "model")
-    assert "wide.drasp: the model would have" in said
-    assert "159,600 hidden units" in said
+    monkeypatch.setattr("drasp.compiler.compile.MAX_WEIGHTS", 1000)
+    said = fails("compile", program, "--out", tmp_path / "model")
+    assert (
+        "majority.drasp: the model would have 1 layer of 1 head and 1 hidden unit (relu), d_model 7, 1,450 wei" in said
+    )
     assert not (tmp_path / "model").exists()
 
 

@@ -41,11 +41,7 @@ class Compiled:
 
     def summary(self) -> str:
         """What kind of model it is, in a line."""
-        shape = self.shape
-        parts = ((shape.n_layers, "layer"), (shape.n_heads, "head"), (shape.d_hidden, "hidden unit"))
-        layers, heads, units = (f"{count:,} {name}{'s' * (count > 1)}" for count, name in parts)
-        form = f"{layers} of {heads} and {units} ({shape.activation}), d_model {shape.d_model}"
-        return f"{form}, {n_weights(shape):,} weights"
+        return _size(self.shape)
 
     def save(self, folder: Path, task: Task | None = None) -> None:
         """Writes a GPT-2 folder with the model's program beside it: all of it, or nothing.
@@ -87,11 +83,13 @@ def n_weights(shape: Shape) -> int:
     return sum(math.prod(size) for size in shape.weight_shapes().values())
 
 
+def _size(shape: Shape) -> str:
+    parts = ((shape.n_layers, "layer"), (shape.n_heads, "head"), (shape.d_hidden, "hidden unit"))
+    layers, heads, units = (f"{count:,} {name}{'s' * (count > 1)}" for count, name in parts)
+    form = f"{layers} of {heads} and {units} ({shape.activation}), d_model {shape.d_model:,}"
+    return f"{form}, {n_weights(shape):,} weights"
+
+
 def _check_size(shape: Shape) -> None:
-    count = n_weights(shape)
-    if count > MAX_WEIGHTS:
-        raise ProgramError(
-            Place(),
-            f"the model would have {count:,} weights (d_model {shape.d_model:,}, {shape.d_hidden:,} hidden units, "
-            f"{shape.n_layers} layers); expected at most {MAX_WEIGHTS:,}",
-        )
+    if n_weights(shape) > MAX_WEIGHTS:
+        raise ProgramError(Place(), f"the model would have {_size(shape)}; expected at most {MAX_WEIGHTS:,} weights")

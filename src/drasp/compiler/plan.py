@@ -176,17 +176,19 @@ class _Planner:
 
     def new_head(self, layer: int, selects: Sequence[Select]) -> HeadPlan:
         # What is the same for all keys adds the same to all scores, which softmax does not see.
-        scores = [self.score(select) for select in selects if select.key.variable != "one"]
+        told_apart = [select for select in selects if select.key.variable != "one"]
+        scores = [Score(s.name, s.query.variable, s.key.variable, self.ops[s.name]) for s in told_apart]
         one_hot = frozenset(name for name, values in self.values.items() if values is Values.ONE_HOT)
         place = sum(head.layer == layer for head in self.heads.values())
         names = tuple(select.name for select in selects)
-        return HeadPlan(layer, names, lowered(scores, one_hot, self.program.n_positions), (), (place,))
+        scores = map(self.centred, lowered(scores, one_hot, self.program.n_positions))
+        return HeadPlan(layer, names, tuple(scores), (), (place,))
 
-    def score(self, select: Select) -> Score:
-        query, key, tensor = select.query.variable, select.key.variable, self.ops[select.name]
-        if self.values[key] >= Values.SHARES:
-            tensor = tensor - tensor.mean(1, keepdim=True)
-        return Score(select.name, query, key, tensor)
+    def centred(self, score: Score) -> Score:
+        """Without what is the same for all keys, as far as a key's dimensions add up to one."""
+        if self.values[score.key] < Values.SHARES:
+            return score
+        return replace(score, tensor=score.tensor - score.tensor.mean(1, keepdim=True))
 
     def element_wise(self, statement: ElementWise) -> None:
         inputs = tuple(operand.variable for operand in statement.inputs)
