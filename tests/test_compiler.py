@@ -8,12 +8,16 @@ import torch
 from transformers import GPT2LMHeadModel
 
 from cases import CASES, case
-from drasp.compiler import Compiled, compile_program
+from drasp.compiler import Compiled, Disguise, compile_program
+from drasp.edits import Replaced
+from drasp.errors import DraspError
 from drasp.language import Interpreter, Program, ProgramError
 from drasp.language.syntax import Aggregate, ElementWise, PrimitiveFunction, Select
 from drasp.measure import task_accuracy
 from drasp.rewriting.tidy import without_unused
-from drasp.sites import parse_site
+from drasp.running import run
+from drasp.sequences import Sequences
+from drasp.sites import Component, parse_site
 from drasp.tasks import load_task
 from effort import in_both, part
 from random_models import logits_of
@@ -133,3 +137,55 @@ def test_lines_say_what_of_the_model_they_are():
         "prediction": ["out"],
     }
     assert all(parse_site(text) for texts in sites.values() for text in texts)
+
+
+def test_a_function_of_two_mlps_is_sent_by_the_second():
+    program = compile_program(case("three majorities, interleaved")).program
+    sites = {s.name: [str(site) for site in s.sites] for s in program.statements}
+    assert sites["h1"] == ["layer 0 mlp", "layer 1 mlp"]
+    assert sites["logits1"] == ["layer 1 mlp -> out"]
+
+
+def parts(program: Program) -> list[tuple[set[Component], set[str]]]:
+    """Components of the model with the lines that stand for them; lines that share a component are together."""
+    found: list[tuple[set[Component], set[str]]] = []
+    for statement in program.statements:
+        if isinstance(statement, Aggregate | ElementWise):
+            components, names = {site for site in statement.sites if isinstance(site, Component)}, {statement.name}
+            for other in [other for other in found if other[0] & components]:
+                components, names = components | other[0], names | other[1]
+                found.remove(other)
+            found.append((components, names))
+    return found
+
+
+@in_both
+@pytest.mark.parametrize("seed", range(2))
+def test_a_line_is_what_its_sites_say(seed):
+    """Interchange: a component with what it says on another input, and its lines with theirs, give the same logits."""
+    rng, tried, alike, seen = random.Random(seed), 0, 0, 0
+    while tried < part(100):
+        program = random_compilable_program(rng)
+        try:
+            compiled = compile_program(program, Disguise(rotate=True, twin_heads=rng.randint(0, 1)), seed)
+        except DraspError:
+            continue
+        generator = torch.Generator().manual_seed(rng.getrandbits(32))
+        ids = torch.randint(len(program.vocabulary), (2, 12, program.n_positions), generator=generator)
+        positions = torch.arange(program.n_positions).expand(12, -1)
+        base, source = (Sequences(row, positions) for row in ids)
+        truth = compiled.program
+        far = far_from_discontinuities(truth, base.ids, positions) & far_from_discontinuities(
+            truth, source.ids, positions
+        )
+        for components, names in parts(truth):
+            theirs, ours = (
+                run(s, source, record=r).values for s, r in ((compiled.transformer, components), (truth, names))
+            )
+            edits = [{place: Replaced(value) for place, value in values.items()} for values in (theirs, ours)]
+            model, wanted = run(compiled.transformer, base, edits[0]).logits, run(truth, base, edits[1]).logits
+            differences = (model - wanted).abs().flatten(1).max(1).values
+            alike += (differences <= 5 * TOLERANCE * max(1e-3, float(wanted.max() - wanted.min())))[far].sum().item()
+            seen += far.sum().item()
+            tried += 1
+    assert alike == seen

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from drasp.compiler import compile_program
 from drasp.compiler.positions import in_few_dimensions
 from drasp.compiler.scores import LEAK, Score, hard_gap, lowered, picks_one
+from drasp.compiler.values import Values
 from drasp.language import Interpreter, Program, parse
 from drasp.language.bases import Positions, Tokens, size
 from drasp.language.syntax import PrimitiveTensor
@@ -47,7 +48,7 @@ def random_scores(rng: random.Random) -> list[Score]:
 def test_lowered_scores_attend_alike(rng):
     """On all pairs of positions of some inputs, the whole ones and what is left of them when they begin later."""
     scores = random_scores(rng)
-    low = lowered(scores, frozenset(BASES), 9)
+    low = lowered(scores, dict.fromkeys(BASES, Values.ONE_HOT), 9)
     generator = torch.Generator().manual_seed(rng.getrandbits(32))
     values = {
         "token": torch.randint(len(VOCABULARY), (30, 9), generator=generator),
@@ -67,10 +68,19 @@ def test_lowered_scores_attend_alike(rng):
 
 def test_scores_of_mixtures_keep_their_size():
     tensor = torch.eye(7, dtype=torch.float64) * 10_000
-    [low] = lowered([Score("s", "token", "a1", tensor)], frozenset(["token", "pos"]), 9)
+    values = {"token": Values.ONE_HOT, "one-hot": Values.ONE_HOT, "mixture": Values.SHARES, "any": Values.ANY}
+    [low] = lowered([Score("s", "token", "mixture", tensor)], values, 9)
     assert torch.equal(low.tensor, tensor)
-    [low] = lowered([Score("s", "token", "a1", tensor)], frozenset(["token", "a1"]), 9)
+    [low] = lowered([Score("s", "token", "one-hot", tensor)], values, 9)
     assert low.tensor.max() == pytest.approx(hard_gap(9))
+    # Beside small scores of a mixture it must outweigh these, and beside anything it stays what it was.
+    low, small = lowered(
+        [Score("s", "token", "one-hot", tensor), Score("s", "token", "mixture", tensor / 1e4)], values, 9
+    )
+    assert low.tensor.max() == pytest.approx(1 + hard_gap(9))
+    assert small.tensor.max() == 1
+    low, _ = lowered([Score("s", "token", "one-hot", tensor), Score("s", "token", "any", tensor / 1e4)], values, 9)
+    assert torch.equal(low.tensor, tensor)
 
 
 @pytest.mark.parametrize(

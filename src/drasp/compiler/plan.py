@@ -182,10 +182,9 @@ class _Planner:
         # What is the same for all keys adds the same to all scores, which softmax does not see.
         told_apart = [select for select in selects if select.key.variable != "one"]
         scores = [Score(s.name, s.query.variable, s.key.variable, self.ops[s.name]) for s in told_apart]
-        one_hot = frozenset(name for name, values in self.values.items() if values is Values.ONE_HOT)
         place = sum(head.layer == layer for head in self.heads.values())
         names = tuple(select.name for select in selects)
-        scores = map(self.centred, lowered(scores, one_hot, self.program.n_positions))
+        scores = map(self.centred, lowered(scores, self.values, self.program.n_positions))
         return HeadPlan(layer, names, tuple(scores), (), (place,))
 
     def centred(self, score: Score) -> Score:

@@ -7,7 +7,7 @@ above the gap, and above what all lesser selects of the head can add up to if th
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from drasp.compiler.positions import in_few_dimensions
+from drasp.compiler.values import Values
 
 LEAK = 1e-6
 """The share of attention that may go astray in a hard choice."""
@@ -68,11 +69,11 @@ class _Group:
         return _Group.of((*self.members, *other.members), self.reach + other.reach, both)
 
 
-def lowered(scores: Sequence[Score], one_hot: frozenset[str], keys: int) -> tuple[Score, ...]:
-    """The scores of a head, as low as they can be without changing what it attends to."""
+def lowered(scores: Sequence[Score], values: Mapping[str, Values], keys: int) -> tuple[Score, ...]:
+    """The scores of a head, as low as variables of such values allow without changing what it attends to."""
     wanted = hard_gap(keys)
     groups: list[_Group] = []
-    for group in sorted((_group(i, score, one_hot) for i, score in enumerate(scores)), key=lambda g: g.gap):
+    for group in sorted((_group(i, score, values) for i, score in enumerate(scores)), key=lambda g: g.gap):
         # What does not outweigh all that is below it is scaled together with the uppermost of that.
         while groups and group.gap < sum(g.reach for g in groups) + wanted:
             group = groups.pop().joined(group)
@@ -99,11 +100,14 @@ def _make_narrow(scores: list[Score], group: _Group, gap: float) -> None:
             pass
 
 
-def _group(index: int, score: Score, one_hot: frozenset[str]) -> _Group:
+def _group(index: int, score: Score, values: Mapping[str, Values]) -> _Group:
     """A select alone. Softmax sees only differences between the keys of a query."""
+    known = min(values[score.query], values[score.key])
+    if known < Values.SHARES:
+        return _Group((index,), 0.0, math.inf, None)
     rows = torch.unique(score.tensor, dim=0).sort(1).values
     reach = float((rows[:, -1] - rows[:, 0]).max())
-    if score.query not in one_hot or score.key not in one_hot:
+    if known < Values.ONE_HOT:
         return _Group((index,), 0.0, reach, None)
     steps = rows.diff(dim=1).flatten()
     steps = steps[steps > EQUAL * reach]
