@@ -98,6 +98,8 @@ def write_folder(folder: Path, shape: Shape, weights: Mapping[str, Tensor]) -> N
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
         "activation_function": shape.activation,
+        "bos_token_id": None,  # or transformers takes those of the 50,257 tokens of the published GPT-2
+        "eos_token_id": None,
         "layer_norm_epsilon": shape.eps,
         "n_embd": shape.d_model,
         "n_head": shape.n_heads,
