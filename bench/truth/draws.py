@@ -134,7 +134,7 @@ class _Builder:
         value, hard, names = "token", False, list[str]()
         if layer and not before:
             # Only an MLP of its own space is there: its values are taken.
-            made = [v for v in self.earlier(layer, lambda v: v.layer == layer - 1)]
+            made = self.earlier(layer, lambda v: v.layer == layer - 1)
             if not made:
                 raise RejectedError("no chain")
             value = self.mark(made[self.rng.integers(len(made))])
@@ -218,16 +218,16 @@ class _Builder:
         return torch.as_tensor(self.rng.normal(size=shape), dtype=torch.float32)
 
     def output(self) -> None:
-        """Whatever nothing has read is projected, and now and then the token: to letters mostly, by whole numbers."""
+        """Whatever nothing has read is projected, and now and then the token: to letters mostly."""
         for variable in self.variables:
             again = variable.name == "token" and self.everywhere and self.chance(0.3)
             if variable.read and not again:
                 continue
             if variable.basis == "positions":
                 raise RejectedError("a position is projected")
-            numbers = self.rng.integers(-6, 7, (variable.size, self.letters + 4)).astype(np.float32)
+            numbers = 4 * self.normal(variable.size, self.letters + 4)
             numbers[:, self.letters :] = -8
-            self.tensors[f"R_{variable.name}"] = torch.as_tensor(numbers)
+            self.tensors[f"R_{variable.name}"] = numbers
             self.lines.append(f"logits_{variable.name} = project(inp={variable.name}, op=R_{variable.name})")
         names = [line.split(" ")[0] for line in self.lines if line.startswith("logits")]
         self.lines.append(f"prediction = {'sigmoid' if self.everywhere else 'softmax'}({'+'.join(names)})")

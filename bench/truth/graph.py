@@ -52,26 +52,32 @@ def variables(program: Program, unit: Unit) -> list[str]:
     return [line.name for line in lines if components(line) & unit]
 
 
-def graph_of(program: Program, known: Sequence[Unit], constant: Collection[str] = ()) -> Graph:
+def graph_of(
+    program: Program, known: Sequence[Unit], constant: Collection[str] = (), tables: Collection[str] = ()
+) -> Graph:
     """All that a program reads, with its heads and MLPs in the given units.
 
-    `constant` names selects whose query is the same wherever it is read: they look from `one`.
+    `constant` names selects whose query is the same wherever it is read: they look from `one`. `tables` names functions
+    of one variable that is one-hot wherever it is read: whoever reads them might as well read that variable.
     """
-    return _Reader(explicit(program), known, frozenset(constant)).graph()
+    return _Reader(explicit(program), known, frozenset(constant), frozenset(tables)).graph()
 
 
 class _Reader:
     """Turns the lines of a program, with all their edges, into sentences."""
 
-    def __init__(self, program: Program, known: Sequence[Unit], constant: frozenset[str]) -> None:
-        self.program, self.known, self.constant = program, known, constant
+    def __init__(
+        self, program: Program, known: Sequence[Unit], constant: frozenset[str], tables: frozenset[str]
+    ) -> None:
+        self.program, self.known, self.constant, self.tables = program, known, constant, tables
         self.sources = {"token": "token", "pos": "pos", "one": "one"}
         for line in program.statements:
             match line:
                 case Aggregate(name, value=value):
                     self.sources[name] = f"{self.source(value)} > {self.part(components(line))}"
-                case ElementWise(name):
-                    self.sources[name] = self.part(components(line))
+                case ElementWise(name, inputs):
+                    folds = name in tables
+                    self.sources[name] = self.source(inputs[0]) if folds else self.part(components(line))
                 case _:
                     pass
 
@@ -96,7 +102,7 @@ class _Reader:
             case Aggregate(selectors=selectors, value=value):
                 yield f"{part} takes {self.source(value)}"
                 yield from self.looks(part, [s.variable for s in selectors])
-            case ElementWise(inputs=inputs):
+            case ElementWise(name, inputs) if name not in self.tables:
                 # Two MLPs that hold one function read each other.
                 yield from (f"{part} reads {self.source(v)}" for v in inputs if self.source(v) not in ("one", part))
             case Project(input=source) if source.variable != "one":

@@ -18,7 +18,7 @@ from torch import Tensor
 from drasp.edits import Edit, Replaced
 from drasp.language import Interpreter
 from drasp.language.interpreter import pattern_of
-from drasp.language.syntax import ONE, Aggregate, Program, Select
+from drasp.language.syntax import ONE, Aggregate, ElementWise, Program, Select
 from drasp.measure import Share, predictions
 from drasp.rewriting.rewrite import dense_ops
 from drasp.rewriting.simplify import simplify
@@ -39,6 +39,8 @@ FEWEST_CASES = 20  # under interchange, for a part to be judged by them
 UNCLEAR = 0.02  # of the median margin: answers of the model that are nearer to another one do not count
 TIED = 1e-3  # of the program's own median margin: two answers that are nearer than this are both given
 CONSTANT = 0.99  # of attention that stays where it is when a query is replaced by its mean
+READ = 0.01  # of the largest effect of any position: where it is less, a part is not read
+ONE_HOT = 0.99  # of a variable in its largest direction
 _PAIRS, _PROBES, _STRINGS = 400, 48, 400  # inputs
 
 
@@ -76,11 +78,15 @@ def score(truth: Program, found: Program, model: Subject, task: Task, seed: int 
     """How far `found` is the program `truth` that `model` was compiled from, on a task's inputs and beyond them."""
     truth, found = simplify(truth), simplify(found)
     known = units(truth)
-    inputs = task.pool(_PROBES, np.random.default_rng([seed, 0]))
+    rng = np.random.default_rng([seed, 0])
+    inputs = task.pool(_PROBES, rng)
+    pools = inputs, random_strings(inputs, task.vocabulary, rng)
     weights = {unit: reading_weights(model, unit, inputs) for unit in known}
-    wanted = graph_of(truth, known, constant_queries(truth, weights, inputs))
-    there = graph_of(found, known, constant_queries(found, weights, inputs))
+    folded = tables(truth, weights, pools)
+    wanted = graph_of(truth, known, constant_queries(truth, weights, inputs), folded)
+    there = graph_of(found, known, constant_queries(found, weights, inputs), tables(found, weights, pools))
     heads = [unit for unit in known if any(component.kind == "head" for component in unit)]
+    parts = [unit for unit in known if not set(variables(truth, unit)) <= folded]
     pairs = Pairs.draw(task, _PAIRS, seed)
     clear = UNCLEAR * median_margin(model, pairs.bases, task.output)
     tied = TIED * median_margin(found, pairs.bases, task.output)
@@ -89,7 +95,7 @@ def score(truth: Program, found: Program, model: Subject, task: Task, seed: int 
         extra=tuple(sorted(there - wanted)),
         attention={unit_name(unit): overlap(model, found, unit, inputs, weights[unit]) for unit in heads},
         interchange={
-            unit_name(unit): interchange(model, found, unit, pairs, task.output, clear, tied) for unit in known
+            unit_name(unit): interchange(model, found, unit, pairs, task.output, clear, tied) for unit in parts
         },
         strings=agreement_on_strings(model, found, task, clear, tied, np.random.default_rng([seed, 1])),
     )
@@ -243,6 +249,23 @@ def constant_queries(program: Program, weights: Mapping[Unit, Tensor], inputs: I
         after = ran(program, inputs, {select.name: Replaced(scores)}, patterns).values
         if all(weighted_overlap(before[name], after[name], weight) >= CONSTANT for name in patterns):
             found.add(select.name)
+    return found
+
+
+def tables(program: Program, weights: Mapping[Unit, Tensor], pools: Sequence[Inputs]) -> set[str]:
+    """The functions of one variable that is one-hot wherever they are read, and hence linear in it."""
+    found: set[str] = set()
+    for line in program.statements:
+        if not isinstance(line, ElementWise) or len(line.inputs) != 1 or line.inputs[0].norm:
+            continue
+        weight = [weights[unit] for unit in weights if components(line) & unit]
+        if not weight:
+            continue
+        total = torch.stack(weight).sum(0)
+        read = total > READ * total.max()
+        values = [Interpreter.of(program).values(pool.ids, pool.positions, line.inputs)[0] for pool in pools]
+        if all(bool((value.amax(-1)[read] > ONE_HOT).all()) for value in values):
+            found.add(line.name)
     return found
 
 

@@ -1,0 +1,185 @@
+"""Compiles programs, decompiles their models with default settings, and says how often the program is found again.
+
+    python bench/ground_truth.py --seed S --out DIR [--part a|b|c|quick] [--limit N] [--jobs 2]
+
+`truth/specs.py` says what the parts are, `truth/score.py` what "right" means. "False" is what was called decompiled and
+is not right. DIR keeps a record for every model, so a run that was stopped goes on where it was; for another decompiler
+take another DIR. The table, with a line of totals for every part, is printed and kept as DIR/table.md, the records
+together as DIR/rows.json. One thread for each of the jobs.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from drasp.decompiler.pipeline import decompile
+from drasp.language.syntax import ElementWise, Program
+from drasp.output_folder import write_file
+from truth.score import Score, score
+from truth.specs import PARTS, Spec, count, make
+
+COLUMNS = ("model", "layers", "lines", "verdict", "found", "agreement", "graph", "attention", "interchange", "strings")
+COLUMNS += ("right", "seconds")
+
+Row = dict[str, Any]
+
+
+def measured(part: str, number: int, seed: int, out: Path) -> Row:
+    """The record of one model: read where it is there, else made and written."""
+    torch.set_num_threads(1)
+    spec = make(part, number, seed)
+    file = out / "records" / f"{spec.digest}.json"
+    if file.exists():
+        return json.loads(file.read_text())
+    row = record(spec, number)
+    write_file(file, (json.dumps(row, indent=1) + "\n").encode())
+    return row
+
+
+def record(spec: Spec, number: int) -> Row:
+    compiled = spec.compiled
+    start = time.perf_counter()
+    result = decompile(compiled.transformer, spec.task)
+    seconds = time.perf_counter() - start
+    found = score(compiled.program, result.program, compiled.transformer, spec.task, spec.seed)
+    return {
+        "part": spec.part,
+        "number": number,
+        "model": spec.name,
+        "seed": spec.seed,
+        "disguise": repr(spec.disguise),
+        "layers": compiled.shape.n_layers,
+        "heads": compiled.shape.n_heads,
+        "d_model": compiled.shape.d_model,
+        "mlp": any(isinstance(line, ElementWise) for line in spec.program.statements),
+        "norm": spec.disguise.norm_size < type(spec.disguise)().norm_size,
+        "truth": listing(compiled.program),
+        "lines": spec.program.lines,
+        "verdict": result.verdict,
+        "found lines": result.program.lines,
+        "agreement": result.final.match.value,
+        "found": listing(result.program),
+        **scores(found),
+        "false": result.verdict == "decompiled" and not found.right,
+        "seconds": round(seconds, 1),
+        "rejected": dict(spec.rejected),
+    }
+
+
+def listing(program: Program) -> list[str]:
+    return str(program).splitlines()
+
+
+def scores(found: Score) -> Row:
+    return {
+        "same graph": found.same_graph,
+        "missing": found.missing,
+        "extra": found.extra,
+        "attention": found.attention,
+        "least attention": found.least_attention,
+        "interchange": {name: [share.hits, share.total] for name, share in found.interchange.items()},
+        "least interchange": found.least_interchange,
+        "strings": found.strings.value,
+        "right": found.right,
+    }
+
+
+# ---------------------------------------------------------------------------------------- tables
+
+
+def table(rows: Sequence[Row]) -> str:
+    """One line a model, and behind every part its totals."""
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
+    for part in dict.fromkeys(row["part"] for row in rows):
+        of_part = [row for row in rows if row["part"] == part]
+        lines += ["| " + " | ".join(cells(row)) + " |" for row in of_part]
+        lines.append(f"| **{part}**: {totals(of_part)} |" + " |" * (len(COLUMNS) - 1))
+    return "\n".join(lines)
+
+
+def cells(row: Row) -> list[str]:
+    graph = "same" if row["same graph"] else f"{len(row['missing'])} missing, {len(row['extra'])} extra"
+    shares = (row["least attention"], row["least interchange"], row["strings"])
+    judged = "right" if row["right"] else "FALSE" if row["false"] else "not right"
+    told = (
+        row["model"],
+        row["layers"],
+        row["lines"],
+        row["verdict"],
+        row["found lines"],
+        f"{row['agreement']:.3f}",
+        graph,
+    )
+    return [*map(str, told), *(f"{share:.2f}" for share in shares), judged, str(row["seconds"])]
+
+
+def totals(rows: Sequence[Row]) -> str:
+    right, false = (sum(row[name] for row in rows) for name in ("right", "false"))
+    verdicts = Counter(row["verdict"] for row in rows)
+    said = ", ".join(f"{name} {number}" for name, number in verdicts.most_common())
+    times = sorted(row["seconds"] for row in rows)
+    return f"{len(rows)} models, right {right}, false {false} ({said}); median {times[len(times) // 2]} s"
+
+
+def distribution(rows: Sequence[Row]) -> str:
+    """What the random programs are, and what was drawn and rejected on the way."""
+    n = len(rows)
+    layers = Counter(row["layers"] for row in rows)
+    shares = {name: sum(bool(row[name]) for row in rows) / n for name in ("mlp", "norm")}
+    rejected = sum((Counter(row["rejected"]) for row in rows), Counter[str]())
+    return (
+        f"{n} programs of {min(r['lines'] for r in rows)} to {max(r['lines'] for r in rows)} lines; layers "
+        + ", ".join(f"{number}: {layers[number] / n:.0%}" for number in sorted(layers))
+        + f"; heads in a layer up to {max(r['heads'] for r in rows)}; an MLP {shares['mlp']:.0%}; "
+        + f"a norm that matters {shares['norm']:.0%}.\nRejected draws: "
+        + ", ".join(f"{reason} {number}" for reason, number in rejected.most_common())
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--part", choices=PARTS)
+    parser.add_argument("--limit", type=int, help="of each part, so many models")
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    parts = [arguments.part] if arguments.part else [part for part in PARTS if part != "quick"]
+    asked = [(part, i) for part in parts for i in range(count(part))[: arguments.limit]]
+    (arguments.out / "records").mkdir(parents=True, exist_ok=True)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    rows: list[Row] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        ProcessPoolExecutor(arguments.jobs, multiprocessing.get_context("spawn")) as pool,
+        Progress(*columns, console=Console(stderr=True)) as progress,
+    ):
+        bar = progress.add_task("decompiling", total=len(asked))
+        runs = [pool.submit(measured, part, i, arguments.seed, arguments.out) for part, i in asked]
+        for run in as_completed(runs):
+            rows.append(run.result())
+            right, false = (sum(row[name] for row in rows) for name in ("right", "false"))
+            progress.update(bar, advance=1, description=f"right {right}, false {false}")
+    rows.sort(key=lambda row: (parts.index(row["part"]), row["number"]))
+    text = table(rows)
+    random = [row for row in rows if row["model"].startswith("random")]
+    if random:
+        text += f"\n\n{distribution(random)}"
+    print(text)
+    write_file(arguments.out / "table.md", (text + "\n").encode())
+    write_file(arguments.out / "rows.json", (json.dumps(rows, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
