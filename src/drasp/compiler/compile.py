@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from drasp.compiler.disguise import PLAIN, Disguise
+from drasp.compiler.disguise import PLAIN, Disguise, Dressed, directions, dress, trained, with_twins
 from drasp.compiler.layout import lay_out
 from drasp.compiler.plan import make_plan
-from drasp.compiler.truth import with_sites
+from drasp.compiler.truth import with_norms, with_sites
 from drasp.compiler.weights import Frame, Writer, model_shape
 from drasp.language.syntax import Place, Program, ProgramError
 from drasp.model_files import write_folder
@@ -41,11 +41,28 @@ class Compiled:
             write_folder(whole, self.shape, self.weights)
 
 
-def compile_program(program: Program, disguise: Disguise = PLAIN, seed: int = 0) -> Compiled:  # noqa: ARG001
-    """A GPT-2 that computes the program; raises a `ProgramError` with the line where there is none."""
-    plan = make_plan(program)
+def compile_program(program: Program, disguise: Disguise = PLAIN, seed: int = 0) -> Compiled:
+    """A GPT-2 that computes the program; raises a `ProgramError` with the line where there is none.
+
+    The seed is that of the disguise; without one, there is nothing random in a model.
+    """
+    plan = with_twins(make_plan(program), disguise.twin_heads, seed)
     layout = lay_out(plan)
-    shape = model_shape(layout, plan.n_heads, layout.d_hidden)
+    blocks = directions(layout.width, disguise.superposition, seed)
+    shape = model_shape(
+        layout, blocks.shape[1], plan.n_heads + disguise.idle_heads, layout.d_hidden + disguise.idle_mlps
+    )
+    _check_size(shape)
+    frame = Frame.of(blocks, shape.d_model, disguise.norm_size)
+    writer = Writer(layout, shape, frame)
+    dressed = dress(Dressed(shape, writer.weights(), frame.constant), disguise, seed)
+    weights = {name: weight.to(torch.get_default_dtype()).contiguous() for name, weight in dressed.items()}
+    if disguise.task is not None and disguise.training_steps:
+        weights = trained(shape, weights, disguise.task, disguise.training_steps, seed)
+    return Compiled(shape, weights, with_norms(writer) if disguise.norms_matter else with_sites(plan))
+
+
+def _check_size(shape: Shape) -> None:
     count = sum(math.prod(size) for size in shape.weight_shapes().values())
     if count > MAX_WEIGHTS:
         raise ProgramError(
@@ -53,7 +70,3 @@ def compile_program(program: Program, disguise: Disguise = PLAIN, seed: int = 0)
             f"the model would have {count:,} weights (d_model {shape.d_model:,}, {shape.d_hidden:,} hidden units, "
             f"{shape.n_layers} layers); expected at most {MAX_WEIGHTS:,}",
         )
-    frame = Frame.orthogonal(layout.width, shape.d_model, disguise.norm_size)
-    weights = Writer(layout, shape, frame).weights()
-    weights = {name: weight.to(torch.get_default_dtype()) for name, weight in weights.items()}
-    return Compiled(shape, weights, with_sites(plan))

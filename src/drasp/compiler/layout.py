@@ -18,6 +18,7 @@ from torch import Tensor
 
 from drasp.compiler.functions import Affine, in_code
 from drasp.compiler.plan import HeadPlan, Plan
+from drasp.compiler.samples import Samples, sample
 
 RANK_TOLERANCE = 1e-7
 """Singular values that are a smaller share of the largest are nothing but the rounding of 32-bit weights."""
@@ -38,11 +39,17 @@ class Factors:
 
 @dataclass(frozen=True)
 class Layout:
-    """`codes` are the bases of what is held of each variable, in the order of their blocks."""
+    """`codes` are what is held of each variable, in the order of their blocks, and `decoders` read it back."""
 
     plan: Plan
     codes: Mapping[str, Code]
     factors: tuple[Factors, ...]  # of the plan's heads
+    samples: Samples
+
+    @cached_property
+    def decoders(self) -> dict[str, Float[Tensor, "block dims"]]:
+        # The columns of a code are orthogonal, and of one length.
+        return {name: code.T / code.square().sum(0)[:, None] for name, code in self.codes.items()}
 
     @cached_property
     def blocks(self) -> dict[str, slice]:
@@ -73,6 +80,7 @@ class Layout:
 
 def lay_out(plan: Plan) -> Layout:
     """The codes of all variables, from the last reader to the first: an aggregate's value holds what is read of it."""
+    samples = sample(plan)
     reads: dict[str, list[Tensor]] = {name: [] for name in plan.sizes}
     codes: dict[str, Code] = {}
     factors = tuple(_factors(head, plan.sizes) for head in plan.heads)
@@ -80,21 +88,27 @@ def lay_out(plan: Plan) -> Layout:
         reads[output.variable].append(output.tensor)
     for layer in reversed(range(plan.n_layers)):
         for cell in (cell for cell in plan.cells if cell.layer == layer):
-            code = codes[cell.variable] = _basis(reads[cell.variable], plan.sizes[cell.variable])
+            code = codes[cell.variable] = _code(reads[cell.variable], samples[cell.variable])
             for variable, matrix in zip(cell.inputs, cell.stage.maps, strict=True):
                 reads[variable].append(matrix @ code if isinstance(cell.stage, Affine) else matrix)
         for head, factor in zip(plan.heads, factors, strict=True):
             if head.layer != layer:
                 continue
             for aggregate, value in head.values:
-                code = codes[aggregate] = _basis(reads[aggregate], plan.sizes[aggregate])
+                code = codes[aggregate] = _code(reads[aggregate], samples[aggregate])
                 reads[value].append(code)
             for side in (factor.query, factor.key):
                 for variable, matrix in side.items():
                     reads[variable].append(matrix)
     for name in ("pos", "token"):
-        codes[name] = _basis(reads[name], plan.sizes[name])
-    return Layout(plan, dict(reversed(codes.items())), factors)
+        codes[name] = _code(reads[name], samples[name])
+    return Layout(plan, dict(reversed(codes.items())), factors, samples)
+
+
+def _code(reads: list[Tensor], values: Float[Tensor, "n dims"]) -> Code:
+    """A basis of what maps see of a variable, orthonormal but for a scale that makes what is held at most about 1."""
+    basis = _basis(reads, values.shape[1])
+    return basis / max(1.0, float((values @ basis).square().sum(1).mean().sqrt()))
 
 
 def _basis(reads: list[Tensor], size: int) -> Code:

@@ -184,7 +184,7 @@ class _Planner:
         query, key, tensor = select.query.variable, select.key.variable, self.ops[select.name]
         if self.values[key] >= Values.SHARES:
             tensor = tensor - tensor.mean(1, keepdim=True)
-        return Score(query, key, tensor)
+        return Score(select.name, query, key, tensor)
 
     def element_wise(self, statement: ElementWise) -> None:
         inputs = tuple(operand.variable for operand in statement.inputs)

@@ -24,8 +24,9 @@ MAX_DIFFERENCES = 200
 
 @dataclass(frozen=True)
 class Score:
-    """A part of a head's scores: query · tensor · key."""
+    """A part of a head's scores: query · tensor · key, as a line has it."""
 
+    line: str
     query: str
     key: str
     tensor: Float[Tensor, "query_dims key_dims"]
