@@ -142,7 +142,7 @@ class _Builder:
             names = [name]
         elif layer and pointers:
             pointer = pointers[self.rng.integers(len(pointers))]
-            names, hard = [self.select(self.mark(pointer), "pos", f"(k==q{self.choose(['+1', '+2', '-1'])})")], True
+            names, hard = [self.select(self.mark(pointer), "pos", f"(k==q{self.choose(['+1', '+2', '-1'])})*20")], True
         elif layer:
             source = tokens[self.rng.integers(len(tokens))]
             match self.choose(["key", "query", "value"]):
@@ -168,7 +168,7 @@ class _Builder:
                     names = [self.by_match("token", "token")]
                 case "pointer":
                     value, hard = "pos", True
-                    names = [self.select("", "token", "(k==BOS)")]
+                    names = [self.select("", "token", "(k==BOS)*20")]
                 case _:
                     pass
         if names and not hard and self.chance(0.4):

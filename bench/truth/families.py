@@ -140,35 +140,48 @@ def _distinct(rng: np.random.Generator, n: int) -> Letters:
 # ------------------------------------------------------------------------------- what programs share
 
 
-def say(*variables: str) -> str:
-    """Says the letter that most of some variables say."""
-    projects = [
-        f"logits{i} = project(inp={variable}, op=(inp==out)*10, special_op=(uniform selection))"
-        for i, variable in enumerate(variables, 1)
+def say(variable: str) -> str:
+    """Says the letter that a variable holds most of."""
+    return f"""
+        logits1 = project(inp={variable}, op=(inp==out)*10, special_op=(uniform selection))
+        prediction = softmax(logits1)
+    """
+
+
+def say_either(first: str, second: str, letters: str = "abcd") -> str:
+    """Says the letter of both, with a strength of its own for every letter: where they differ, either may win."""
+    strengths = {first: (10, 8, 6, 4, 12, 3), second: (5, 7, 9, 11, 2, 13)}
+    tables = [
+        "; ".join(f"{letter}: {letter}={n}" for letter, n in zip(letters, numbers, strict=False))
+        for numbers in strengths.values()
     ]
-    return "\n".join([*projects, f"prediction = softmax({'+'.join(f'logits{i + 1}' for i in range(len(variables)))})"])
+    return f"""
+        logits1 = project(inp={first}, op=({tables[0]})*1)
+        logits2 = project(inp={second}, op=({tables[1]})*1)
+        prediction = softmax(logits1+logits2)
+    """
 
 
 def back(distance: int, number: int = 1) -> str:
     """A head that takes the token so many positions back."""
     return f"""
-        s{number} = select(q=pos, k=pos, op=(k==q-{distance}))
+        s{number} = select(q=pos, k=pos, op=(k==q-{distance})*20)
         a{number} = aggregate(s=s{number}, v=token)
     """
 
 
 MEAN = "a1 = aggregate(s=[], v=token)\n"
 # The first letter: where the token before is BOS, or one position behind BOS.
-FIRST = back(1) + "s2 = select(k=a1, op=(k==BOS))\na2 = aggregate(s=s2, v=token)\n"
+FIRST = back(1) + "s2 = select(k=a1, op=(k==BOS)*20)\na2 = aggregate(s=s2, v=token)\n"
 POINTER = """
-    s1 = select(k=token, op=(k==BOS))
+    s1 = select(k=token, op=(k==BOS)*20)
     a1 = aggregate(s=s1, v=pos)
-    s2 = select(q=a1, k=pos, op=(k==q+1))
+    s2 = select(q=a1, k=pos, op=(k==q+1)*20)
     a2 = aggregate(s=s2, v=token)
 """
 LARGEST = "s1 = select(k=token, op=(*: a=1 b=2 c=3 d=4)*8)\na1 = aggregate(s=s1, v=token)\n"
-CHAIN = back(1) + "s2 = select(q=pos, k=pos, op=(k==q-1))\na2 = aggregate(s=s2, v=a1)\n"
-ODD = "s1 = select(q=pos, k=pos, op=((q-k)%2==0))\na1 = aggregate(s=s1, v=token)\n"
+CHAIN = back(1) + "s2 = select(q=pos, k=pos, op=(k==q-1)*20)\na2 = aggregate(s=s2, v=a1)\n"
+ODD = "s1 = select(q=pos, k=pos, op=((q-k)%2==0)*20)\na1 = aggregate(s=s1, v=token)\n"
 
 # Letters that alternate: a after an even number of letters, b after an odd one.
 AB_BY_TOKEN = "logits1 = project(inp=token, op=(BOS->a EOS; b->a EOS; a->b)*5)\nprediction = sigmoid(logits1)"
@@ -194,14 +207,14 @@ def families() -> list[Family]:
             first=FIRST + say("a2"),
             first_by_a_pointer=POINTER + say("a2"),
             largest=LARGEST + say("a1"),
-            last_and_third_from_the_end=back(1) + back(3, 2) + say("a1", "a2"),
+            last_and_third_from_the_end=back(1) + back(3, 2) + say_either("a1", "a2"),
         ),
         family(
             ending("first_is_last", "abcd", _same_ends, lambda x: x[-1]),
             last=back(1) + say("a1"),
             first=FIRST + say("a2"),
             first_by_a_pointer=POINTER + say("a2"),
-            last_and_first=POINTER + back(1, 3) + say("a2", "a3"),
+            last_and_first=POINTER + back(1, 3) + say_either("a2", "a3"),
         ),
         family(
             ending("sorted", "abcd", _sorted, lambda x: x[-1]),
@@ -224,7 +237,8 @@ def families() -> list[Family]:
             ending("last_two_alike", "abcd", _doubled_end, lambda x: x[-1]),
             last=back(1) + say("a1"),
             last_but_one=back(2) + say("a1"),
-            both_in_one_head="s1 = select(q=pos, k=pos, op=(q-2<=k<=q-1))\na1 = aggregate(s=s1, v=token)\n" + say("a1"),
+            both_in_one_head="s1 = select(q=pos, k=pos, op=(q-2<=k<=q-1)*20)\na1 = aggregate(s=s1, v=token)\n"
+            + say("a1"),
             last_but_one_in_two_steps=CHAIN + say("a2"),
         ),
         family(
@@ -238,14 +252,16 @@ def families() -> list[Family]:
         family(
             ending("behind_the_marker", "abcd", _marked, lambda x: x[-2]),
             by_distance=back(2) + say("a1"),
-            by_the_token_before=back(1) + "s2 = select(k=a1, op=(k==d))\na2 = aggregate(s=s2, v=token)\n" + say("a2"),
+            by_the_token_before=back(1)
+            + "s2 = select(k=a1, op=(k==d)*20)\na2 = aggregate(s=s2, v=token)\n"
+            + say("a2"),
             by_a_pointer=POINTER.replace("k==BOS", "k==d") + say("a2"),
-            by_distance_and_pointer=POINTER.replace("k==BOS", "k==d") + back(2, 3) + say("a2", "a3"),
+            by_distance_and_pointer=POINTER.replace("k==BOS", "k==d") + back(2, 3) + say_either("a2", "a3"),
         ),
         family(
             ending("is_there_a_d", "abcd", _d_at_the_end_or_nowhere, lambda x: 3 if x[-1] == 3 else 0),
             last=back(1) + "logits1 = project(inp=a1, op=(d: d=10; *: a=10)*1)\nprediction = softmax(logits1)",
-            looked_for="s1 = select(k=token, op=(k==d))\na1 = aggregate(s=s1, v=token)\n"
+            looked_for="s1 = select(k=token, op=(k==d)*20)\na1 = aggregate(s=s1, v=token)\n"
             + "logits1 = project(inp=a1, op=(d: d=10; *: a=10)*1)\nprediction = softmax(logits1)",
             mean=MEAN + "logits1 = project(inp=a1, op=(d: d=200; *: a=10)*1)\nprediction = softmax(logits1)",
             mean_above_a_threshold=MEAN
@@ -276,7 +292,7 @@ def families() -> list[Family]:
             spelling("a_then_b", "ab", "a*b*", range(2, 9)),
             token="logits1 = project(inp=token, op=(BOS->a b EOS; a->a b EOS; b->b EOS)*5)\n"
             "prediction = sigmoid(logits1)",
-            looked_for="s1 = select(k=token, op=(k==b))\na1 = aggregate(s=s1, v=token)\n"
+            looked_for="s1 = select(k=token, op=(k==b)*20)\na1 = aggregate(s=s1, v=token)\n"
             "logits1 = project(inp=a1, op=(BOS->a b EOS; a->a b EOS; b->b EOS)*5)\nprediction = sigmoid(logits1)",
             mean=MEAN + "logits1 = project(inp=a1, op=(b: a=-200)*1)\n"
             "logits2 = project(op=(*: a=5 b=5 EOS=5 *=-5)*1)\nprediction = sigmoid(logits1+logits2)",
@@ -306,18 +322,18 @@ def families() -> list[Family]:
             ),
             by_distance=back(4) + say("a1"),
             by_the_token_before=back(1)
-            + "s2 = select(q=token, k=a1, op=(k==q), special_op=(k==BOS))\na2 = aggregate(s=s2, v=token)\n"
+            + "s2 = select(q=token, k=a1, op=(k==q)*20, special_op=(k==BOS)*20)\na2 = aggregate(s=s2, v=token)\n"
             + say("a2"),
             both=back(1)
-            + "s2 = select(q=token, k=a1, op=(k==q), special_op=(k==BOS))\na2 = aggregate(s=s2, v=token)\n"
+            + "s2 = select(q=token, k=a1, op=(k==q)*20, special_op=(k==BOS)*20)\na2 = aggregate(s=s2, v=token)\n"
             + back(4, 3)
-            + say("a2", "a3"),
+            + say_either("a2", "a3", "abcdef"),
         ),
         family(
             ending("last_but_one", "abcd", _any, lambda x: x[-2]),
             at_once=back(2) + say("a1"),
             in_two_steps=CHAIN + say("a2"),
-            two_less_the_last="s1 = select(q=pos, k=pos, op=(q-2<=k<=q-1))\na1 = aggregate(s=s1, v=token)\n"
+            two_less_the_last="s1 = select(q=pos, k=pos, op=(q-2<=k<=q-1)*20)\na1 = aggregate(s=s1, v=token)\n"
             + back(1, 2)
             + "logits1 = project(inp=a1, op=(inp==out)*20, special_op=(uniform selection))\n"
             + "logits2 = project(inp=a2, op=(inp==out)*-10, special_op=(uniform selection))\n"
@@ -331,7 +347,7 @@ def families() -> list[Family]:
             + "prediction = softmax(logits1)",
             at_the_last_letter=back(1)
             + "m1 = element_wise_op(token, a1, func=cartesian)\n"
-            + "s2 = select(q=pos, k=pos, op=(k==q-1))\na2 = aggregate(s=s2, v=m1)\n"
+            + "s2 = select(q=pos, k=pos, op=(k==q-1)*20)\na2 = aggregate(s=s2, v=m1)\n"
             + f"logits1 = project(inp=a2, op={XOR})\nprediction = softmax(logits1)",
             by_attention=back(1)
             + """

@@ -88,16 +88,13 @@ def score(truth: Program, found: Program, model: Subject, task: Task, seed: int 
     heads = [unit for unit in known if any(component.kind == "head" for component in unit)]
     parts = [unit for unit in known if not set(variables(truth, unit)) <= folded]
     pairs = Pairs.draw(task, _PAIRS, seed)
-    clear = UNCLEAR * median_margin(model, pairs.bases, task.output)
-    tied = TIED * median_margin(found, pairs.bases, task.output)
+    sides = Sides.of(truth, found, model, pairs.bases, task.output)
     return Score(
         missing=tuple(sorted(wanted - there)),
         extra=tuple(sorted(there - wanted)),
         attention={unit_name(unit): overlap(model, found, unit, inputs, weights[unit]) for unit in heads},
-        interchange={
-            unit_name(unit): interchange(model, found, unit, pairs, task.output, clear, tied) for unit in parts
-        },
-        strings=agreement_on_strings(model, found, task, clear, tied, np.random.default_rng([seed, 1])),
+        interchange={unit_name(unit): interchange(sides, unit, pairs) for unit in parts},
+        strings=agreement_on_strings(sides, task, np.random.default_rng([seed, 1])),
     )
 
 
@@ -170,14 +167,38 @@ def with_ids(inputs: Inputs, ids: Tensor) -> Inputs:
     return Inputs(ids, inputs.sizes, inputs.lengths, inputs.offsets, inputs.counted, inputs.targets)
 
 
-def agreement_on_strings(
-    model: Subject, found: Program, task: Task, clear: float, tied: float, rng: np.random.Generator
-) -> Share:
-    """The share of random strings on which all answers are the model's, as far as the model's are clear."""
+@dataclass(frozen=True)
+class Sides:
+    """Who is compared, and how near to another an answer may be: in model and truth to be clear, in `found` a tie."""
+
+    truth: Program
+    found: Program
+    model: Subject
+    output: Output
+    clear_in_model: float
+    clear_in_truth: float
+    tied: float
+
+    @classmethod
+    def of(cls, truth: Program, found: Program, model: Subject, inputs: Inputs, output: Output) -> "Sides":
+        of_model, of_truth, of_found = (median_margin(subject, inputs, output) for subject in (model, truth, found))
+        return cls(truth, found, model, output, UNCLEAR * of_model, UNCLEAR * of_truth, TIED * of_found)
+
+    def clear(self, model: Tensor, truth: Tensor) -> Bool[Tensor, "n width"]:
+        """Where an answer counts. What is a tie in the truth is decided in its model by noise."""
+        in_model = margins(model, self.output) > self.clear_in_model
+        return in_model & (margins(truth, self.output) > self.clear_in_truth)
+
+    def alike(self, model: Tensor, found: Tensor) -> Bool[Tensor, "n width"]:
+        return alike(model, found, self.output, self.tied)
+
+
+def agreement_on_strings(sides: Sides, task: Task, rng: np.random.Generator) -> Share:
+    """The share of random strings on which all answers are the model's, as far as these are clear."""
     strings = random_strings(task.pool(_STRINGS, rng), task.vocabulary, rng)
-    theirs, ours = ran(model, strings).logits, ran(found, strings).logits
-    asked = strings.counted & (margins(theirs, task.output) > clear)
-    same = (alike(theirs, ours, task.output, tied) | ~asked).all(-1)[asked.any(-1)]
+    model, truth, found = (ran(subject, strings).logits for subject in (sides.model, sides.truth, sides.found))
+    asked = strings.counted & sides.clear(model, truth)
+    same = (sides.alike(model, found) | ~asked).all(-1)[asked.any(-1)]
     return Share(int(same.sum()), len(same))
 
 
@@ -298,15 +319,12 @@ class Pairs:
         return cls(bases.rows(same), sources.rows(same))
 
 
-def interchange(
-    model: Subject, found: Program, unit: Unit, pairs: Pairs, output: Output, clear: float, tied: float
-) -> Share:
+def interchange(sides: Sides, unit: Unit, pairs: Pairs) -> Share:
     """Of the answers that a swap of the unit's values changes, in the model or the program, those that stay alike."""
-    theirs, ours = (_swapped(subject, unit, pairs) for subject in (model, found))
-    changed = differing(*theirs, output) | differing(*ours, output)
-    asked = changed & pairs.bases.counted & (margins(theirs[1], output) > clear)
-    same = alike(theirs[1], ours[1], output, tied) & asked
-    return Share(int(same.sum()), int(asked.sum()))
+    model, truth, found = (_swapped(subject, unit, pairs) for subject in (sides.model, sides.truth, sides.found))
+    changed = differing(*model, sides.output) | differing(*found, sides.output)
+    asked = changed & pairs.bases.counted & sides.clear(model[1], truth[1])
+    return Share(int((sides.alike(model[1], found[1]) & asked).sum()), int(asked.sum()))
 
 
 def _swapped(subject: Subject, unit: Unit, pairs: Pairs) -> tuple[Tensor, Tensor]:

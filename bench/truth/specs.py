@@ -10,7 +10,7 @@ A spec follows from its part, its number and the seed alone, so that any process
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 
@@ -24,12 +24,14 @@ from drasp.language import Program
 from drasp.rewriting.simplify import simplify
 from drasp.sites import NormSite
 from drasp.tasks import Inputs, Task
-from truth.draws import LEAST_EFFECT, RejectedError, Wish, draw_program, wishes
+from truth.draws import LEAST_EFFECT, RejectedError, draw_program, wishes
 from truth.families import Family, families
 from truth.graph import units
-from truth.score import UNCLEAR, Pairs, Subject, differing, margins, median_margin, places, ran
+from truth.score import UNCLEAR, Pairs, Subject, differing, margins, places, ran, random_strings
 
 RANDOM_PROGRAMS = 200
+HIDDEN = Disguise(rotate=True, gains=True)  # with noise, all that is done to the models of parts a and b
+NOISES = (0.01, 0.001, 0.0001, 0.0)
 NORM_SIZES = (4.0, 2.0, 1.0, 0.5)  # of models whose norms are to matter: the first that is small enough
 LEAST_NORM_EFFECT = 0.05  # of the answers, that change when all norms are replaced by their means
 SAME_ANSWERS = 0.99  # of the program's clear ones, that its model must give
@@ -108,7 +110,7 @@ def _members() -> list[tuple[Family, str]]:
 
 def family_spec(part: str, family: Family, mechanism: str, seed: int) -> Spec:
     name = f"{family.name}: {mechanism}"
-    return Spec(part, name, family.task, family.programs[mechanism], Disguise(), seed)
+    return hidden(Spec(part, name, family.task, family.programs[mechanism], HIDDEN, seed))
 
 
 def random_spec(part: str, number: int, seed: int) -> Spec:
@@ -119,35 +121,46 @@ def random_spec(part: str, number: int, seed: int) -> Spec:
     while True:
         try:
             program, task = draw_program(wish, rng, f"random {number}")
-            return _as_wished(Spec(part, f"random {number}", task, program, Disguise(), seed, rejected), wish)
+            spec = Spec(part, f"random {number}", task, program, HIDDEN, seed, rejected)
+            spec = with_norms_that_matter(spec) if wish.norm else hidden(spec)
+            if spec.compiled.shape.n_layers != wish.layers:
+                raise RejectedError("other layers than wished for")
+            check_units(spec)
+            return spec
         except RejectedError as error:
             rejected[str(error)] += 1
 
 
-def _as_wished(spec: Spec, wish: Wish) -> Spec:
-    for size in NORM_SIZES if wish.norm else (spec.disguise.norm_size,):
-        made = Spec(spec.part, spec.name, spec.task, spec.program, Disguise(norm_size=size), spec.seed, spec.rejected)
-        if made.compiled.shape.n_layers != wish.layers:
-            raise RejectedError("other layers than wished for")
-        rng = np.random.default_rng(0)
-        inputs = spec.task.pool(_INPUTS, rng)
-        if not wish.norm:
-            if _same_answers(made, inputs) < SAME_ANSWERS:
-                raise RejectedError("the model differs from its program")
-        elif norm_effect(made.compiled, inputs, spec.task) < LEAST_NORM_EFFECT:
-            continue
-        check_units(made)
-        return made
+def hidden(spec: Spec) -> Spec:
+    """The spec with as much noise as leaves its model the program's answers: steep functions bear hardly any."""
+    for noise in NOISES:
+        noisy = replace(spec, disguise=replace(spec.disguise, noise=noise))
+        if same_answers(noisy) >= SAME_ANSWERS:
+            return noisy
+    raise RejectedError("the model differs from its program")
+
+
+def with_norms_that_matter(spec: Spec) -> Spec:
+    inputs = spec.task.pool(_INPUTS, np.random.default_rng(0))
+    for size in NORM_SIZES:
+        normed = replace(spec, disguise=replace(spec.disguise, norm_size=size))
+        if norm_effect(normed.compiled, inputs, spec.task) >= LEAST_NORM_EFFECT:
+            return hidden(normed)
     raise RejectedError("norms that hardly matter")
 
 
 @torch.no_grad()
-def _same_answers(spec: Spec, inputs: Inputs) -> float:
-    """The share of the program's clear answers that the model gives too."""
-    said, model = ran(spec.program, inputs).logits, ran(spec.compiled.transformer, inputs).logits
-    margin = margins(said, spec.task.output)
-    clear = inputs.counted & (margin > UNCLEAR * margin[inputs.counted].median())
-    return 1 - float(differing(said, model, spec.task.output)[clear].float().mean())
+def same_answers(spec: Spec) -> float:
+    """The share of the program's clear answers that its model gives too, on the task's inputs and on random strings."""
+    rng, output = np.random.default_rng(0), spec.task.output
+    drawn = spec.task.pool(_INPUTS, rng)
+    shares: list[float] = []
+    for inputs in (drawn, random_strings(drawn, spec.task.vocabulary, rng)):
+        said, model = (ran(subject, inputs).logits for subject in (spec.compiled.program, spec.compiled.transformer))
+        margin = margins(said, output)
+        clear = inputs.counted & (margin > UNCLEAR * margin[inputs.counted].median())
+        shares.append(1 - float(differing(said, model, output)[clear].float().mean()))
+    return min(shares)
 
 
 @torch.no_grad()
@@ -173,5 +186,3 @@ def check_units(spec: Spec) -> None:
         changed = differing(before, ran(model, pairs.bases, edits).logits, spec.task.output)[pairs.bases.counted]
         if float(changed.float().mean()) < LEAST_EFFECT:
             raise RejectedError("a part of the model that hardly matters")
-    if median_margin(model, pairs.bases, spec.task.output) <= 0:
-        raise RejectedError("unclear answers")
