@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from drasp.decompiler.pipeline import decompile
 from drasp.language.syntax import ElementWise, Program
 from drasp.output_folder import write_file
+from truth.differences import least_difference
+from truth.families import families
+from truth.graph import units
 from truth.score import Score, score
-from truth.specs import PARTS, Spec, count, make
+from truth.specs import PARTS, RUNGS, Spec, count, make, same_answers
 
 COLUMNS = ("model", "layers", "lines", "verdict", "found", "agreement", "graph", "attention", "interchange", "strings")
 COLUMNS += ("right", "seconds")
@@ -58,12 +62,13 @@ def record(spec: Spec, number: int) -> Row:
         "number": number,
         "model": spec.name,
         "seed": spec.seed,
-        "disguise": repr(spec.disguise),
+        "disguise": repr(replace(spec.disguise, task=None)),
         "layers": compiled.shape.n_layers,
-        "heads": compiled.shape.n_heads,
+        "heads": len({c for unit in units(compiled.program) for c in unit if c.kind == "head"}),
         "d_model": compiled.shape.d_model,
         "mlp": any(isinstance(line, ElementWise) for line in spec.program.statements),
-        "norm": spec.disguise.norm_size < type(spec.disguise)().norm_size,
+        "norm": spec.disguise.norms_matter,
+        "model agrees": same_answers(spec),
         "truth": listing(compiled.program),
         "lines": spec.program.lines,
         "verdict": result.verdict,
@@ -104,6 +109,10 @@ def table(rows: Sequence[Row]) -> str:
     for part in dict.fromkeys(row["part"] for row in rows):
         of_part = [row for row in rows if row["part"] == part]
         lines += ["| " + " | ".join(cells(row)) + " |" for row in of_part]
+        rungs = [name for name in RUNGS if any(row["model"].endswith(f"/ {name}") for row in of_part)]
+        for name in rungs:
+            of_rung = [row for row in of_part if row["model"].endswith(f"/ {name}")]
+            lines.append(f"| {name}: {totals(of_rung)} |" + " |" * (len(COLUMNS) - 1))
         lines.append(f"| **{part}**: {totals(of_part)} |" + " |" * (len(COLUMNS) - 1))
     return "\n".join(lines)
 
@@ -141,10 +150,17 @@ def distribution(rows: Sequence[Row]) -> str:
     return (
         f"{n} programs of {min(r['lines'] for r in rows)} to {max(r['lines'] for r in rows)} lines; layers "
         + ", ".join(f"{number}: {layers[number] / n:.0%}" for number in sorted(layers))
-        + f"; heads in a layer up to {max(r['heads'] for r in rows)}; an MLP {shares['mlp']:.0%}; "
+        + f"; {min(r['heads'] for r in rows)} to {max(r['heads'] for r in rows)} heads; an MLP {shares['mlp']:.0%}; "
         + f"a norm that matters {shares['norm']:.0%}.\nRejected draws: "
         + ", ".join(f"{reason} {number}" for reason, number in rejected.most_common())
     )
+
+
+def differences() -> str:
+    """How far apart the families' programs are."""
+    found = [(family.name, *least_difference(family)) for family in families()]
+    said = ", ".join(f"{name} {share:.2f} ({pair})" for name, share, pair in found)
+    return f"Answers in which the two most alike of a family differ under some intervention: {said}"
 
 
 def main() -> None:
@@ -173,9 +189,10 @@ def main() -> None:
             progress.update(bar, advance=1, description=f"right {right}, false {false}")
     rows.sort(key=lambda row: (parts.index(row["part"]), row["number"]))
     text = table(rows)
-    random = [row for row in rows if row["model"].startswith("random")]
-    if random:
+    if random := [row for row in rows if row["part"] == "a"]:
         text += f"\n\n{distribution(random)}"
+    if "b" in parts:
+        text += f"\n\n{differences()}"
     print(text)
     write_file(arguments.out / "table.md", (text + "\n").encode())
     write_file(arguments.out / "rows.json", (json.dumps(rows, indent=1) + "\n").encode())

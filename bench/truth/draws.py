@@ -38,6 +38,7 @@ class Wish:
     layers: int
     mlp: bool
     norm: bool  # that matters
+    at_the_end: bool = False  # answers count there only; else there or everywhere, as it comes
 
 
 class RejectedError(Exception):
@@ -235,7 +236,7 @@ class _Builder:
 
 def draw_program(wish: Wish, rng: np.random.Generator, name: str) -> tuple[Program, Task]:
     """One draw and its task; raises where it is no program of the wished kind, or has parts that hardly matter."""
-    everywhere, letters = bool(rng.random() < 0.4), int(rng.integers(3, 6))
+    everywhere, letters = bool(rng.random() < 0.4) and not wish.at_the_end, int(rng.integers(3, 6))
     task = _task(name, everywhere, _LETTERS[:letters])
     builder = _Builder(rng, letters, task.n_positions, everywhere)
     heads = int(rng.integers(wish.layers, min(MOST_HEADS, wish.layers + 2) + 1))

@@ -2,29 +2,29 @@
 
     a      random programs
     b      families: the same answers by different mechanisms
-    c      some of both, under one disguise after the other
+    c      some of both on a ladder: under more and more disguises, and then under those that change the model
     quick  a few of each kind, in two minutes
 
 A spec follows from its part, its number and the seed alone, so that any process can make it.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import torch
 
 from drasp.compiler import Compiled, Disguise, compile_program
 from drasp.edits import Edit, Replaced
-from drasp.errors import DraspError
 from drasp.language import Program
 from drasp.rewriting.simplify import simplify
 from drasp.sites import NormSite
 from drasp.tasks import Inputs, Task
-from truth.draws import LEAST_EFFECT, RejectedError, draw_program, wishes
+from truth.draws import LEAST_EFFECT, RejectedError, Wish, draw_program, wishes
 from truth.families import Family, families
 from truth.graph import units
 from truth.score import UNCLEAR, Pairs, Subject, differing, margins, places, ran, random_strings
@@ -49,6 +49,28 @@ QUICK = {
 }
 QUICK_RANDOM = 4
 
+# Programs on the ladder: of each family one with heads, and random ones whose answers a model can be trained on.
+LADDER = {
+    "all_the_same": "first by a pointer",
+    "first_is_last": "last",
+    "sorted": "largest",
+    "last_is_most_frequent": "mean",
+    "last_two_alike": "last but one in two steps",
+    "cycle": "after the last",
+    "behind_the_marker": "by the token before",
+    "is_there_a_d": "looked for",
+    "taking_turns": "not the last",
+    "abab": "parity",
+    "a_then_b": "looked for",
+    "copy_of_four": "by the token before",
+    "do_the_last_two_differ": "at the end",
+}
+LADDER_RANDOM = (Wish(1, False, False, True), Wish(1, True, False, True), Wish(2, False, False, True))
+LADDER_RANDOM += (Wish(2, True, False, True), Wish(2, False, False, True), Wish(1, True, False, True))
+LADDER_RANDOM += (Wish(3, False, False, True),)
+CROWDING = (0.8, 0.9, 0.95)  # of the room that a stream needs: the first that leaves the answers as they are
+TRAINING_STEPS = 100
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -68,8 +90,12 @@ class Spec:
 
     @property
     def digest(self) -> str:
-        said = (self.part, self.name, self.program.digest, self.task.digest(), self.disguise, self.seed)
+        disguise = replace(self.disguise, task=None)
+        said = (self.part, self.name, self.program.digest, self.task.digest(), disguise, self.seed)
         return sha256(repr(said).encode()).hexdigest()[:16]
+
+
+PARTS = ("a", "b", "c", "quick")
 
 
 def count(part: str) -> int:
@@ -78,29 +104,34 @@ def count(part: str) -> int:
             return RANDOM_PROGRAMS
         case "b":
             return len(_members())
-        case "quick":
-            return sum(map(len, QUICK.values())) + QUICK_RANDOM
+        case "c":
+            return (len(LADDER) + len(LADDER_RANDOM)) * len(RUNGS)
         case _:
-            raise DraspError(f"--part {part}: no such part; there are {', '.join(PARTS)}")
-
-
-PARTS = ("a", "b", "quick")
+            return sum(map(len, QUICK.values())) + QUICK_RANDOM
 
 
 def make(part: str, number: int, seed: int) -> Spec:
     """One of a part's specs."""
     match part:
         case "a":
-            return random_spec(part, number, seed)
+            return random_spec(part, number, wishes(number + 1)[number], seed)
         case "b":
             family, mechanism = _members()[number]
             return family_spec(part, family, mechanism, seed)
+        case "c":
+            which, rung = divmod(number, len(RUNGS))
+            return on_ladder(which, list(RUNGS)[rung], seed)
         case _:
             named = [(name, mechanism) for name, chosen in QUICK.items() for mechanism in chosen]
-            if number >= len(named):
-                return random_spec(part, number - len(named), seed)
+            left = number - len(named)
+            if left >= 0:
+                return random_spec(part, left, wishes(left + 1)[left], seed)
             name, mechanism = named[number]
-            return family_spec(part, next(f for f, _ in _members() if f.name == name), mechanism, seed)
+            return family_spec(part, _family(name), mechanism, seed)
+
+
+def _family(name: str) -> Family:
+    return next(family for family, _ in _members() if family.name == name)
 
 
 @lru_cache(maxsize=1)
@@ -113,9 +144,8 @@ def family_spec(part: str, family: Family, mechanism: str, seed: int) -> Spec:
     return hidden(Spec(part, name, family.task, family.programs[mechanism], HIDDEN, seed))
 
 
-def random_spec(part: str, number: int, seed: int) -> Spec:
+def random_spec(part: str, number: int, wish: Wish, seed: int) -> Spec:
     """The first draw, of those that follow from seed and number, that is as wished for and matters in all its parts."""
-    wish = wishes(number + 1)[number]
     rng = np.random.default_rng([seed, number])
     rejected = Counter[str]()
     while True:
@@ -129,6 +159,59 @@ def random_spec(part: str, number: int, seed: int) -> Spec:
             return spec
         except RejectedError as error:
             rejected[str(error)] += 1
+
+
+# ------------------------------------------------------------------------------------- the ladder
+
+
+def on_ladder(which: int, rung: str, seed: int) -> Spec:
+    """One of the ladder's programs under the disguise of a rung."""
+    if which < len(LADDER):
+        name, mechanism = list(LADDER.items())[which]
+        spec = family_spec("c", _family(name), mechanism, seed)
+    else:
+        number = which - len(LADDER)
+        spec = random_spec("c", number, LADDER_RANDOM[number], seed)
+    made = RUNGS[rung](spec)
+    return replace(made, name=f"{spec.name} / {rung}")
+
+
+def _with(**disguises: Any) -> Callable[[Spec], Spec]:
+    """A rung that adds to what the spec has."""
+    return lambda spec: replace(spec, disguise=replace(spec.disguise, **disguises))
+
+
+def _crowded(spec: Spec) -> Spec:
+    for share in CROWDING:
+        made = replace(spec, disguise=replace(HIDDEN, superposition=share))
+        if same_answers(made) >= SAME_ANSWERS:
+            break
+    return made
+
+
+def _normed(spec: Spec) -> Spec:
+    try:
+        return with_norms_that_matter(replace(spec, disguise=HIDDEN))
+    except RejectedError:
+        return replace(spec, disguise=replace(HIDDEN, norm_size=NORM_SIZES[-1]))
+
+
+def _trained(spec: Spec) -> Spec:
+    return replace(spec, disguise=replace(spec.disguise, training_steps=TRAINING_STEPS, task=spec.task))
+
+
+# Each of the first six has what those before it have.
+RUNGS: Mapping[str, Callable[[Spec], Spec]] = {
+    "plain": lambda spec: replace(spec, disguise=Disguise()),
+    "rotated": lambda spec: replace(spec, disguise=Disguise(rotate=True)),
+    "gains": lambda spec: replace(spec, disguise=HIDDEN),
+    "noise": _with(),
+    "idle parts": _with(idle_heads=1, idle_mlps=8),
+    "twin heads": _with(idle_heads=1, idle_mlps=8, twin_heads=1),
+    "crowded": _crowded,
+    "norms": _normed,
+    "trained": _trained,
+}
 
 
 def hidden(spec: Spec) -> Spec:
