@@ -3,9 +3,9 @@
     python bench/ground_truth.py --seed S --out DIR [--part a|b|c|quick] [--limit N] [--jobs 2]
 
 `truth/specs.py` says what the parts are, `truth/score.py` what "right" means. "False" is what was called decompiled and
-is not right. DIR keeps a record for every model, so a run that was stopped goes on where it was; for another decompiler
-take another DIR. The table, with a line of totals for every part, is printed and kept as DIR/table.md, the records
-together as DIR/rows.json. One thread for each of the jobs.
+is not right. DIR keeps what was found for every model, so a run that was stopped goes on where it was, and scores what is
+there anew; for another decompiler take another DIR. The table, with a line of totals for every part, is printed and kept
+as DIR/table.md, all that is known of each model as DIR/rows.json. One thread for each of the jobs.
 """
 
 import argparse
@@ -25,8 +25,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from drasp.decompiler.pipeline import decompile
+from drasp.language import load_program, program_files
 from drasp.language.syntax import ElementWise, Program
-from drasp.output_folder import write_file
+from drasp.output_folder import MARK, write_file, write_files
 from truth.differences import least_difference
 from truth.families import families
 from truth.graph import units
@@ -40,23 +41,32 @@ Row = dict[str, Any]
 
 
 def measured(part: str, number: int, seed: int, out: Path) -> Row:
-    """The record of one model: read where it is there, else made and written."""
+    """The row of one model. What its decompilation gave is kept on disk, and read again where it is there."""
     torch.set_num_threads(1)
     spec = make(part, number, seed)
-    file = out / "records" / f"{spec.digest}.json"
-    if file.exists():
-        return json.loads(file.read_text())
-    row = record(spec, number)
-    write_file(file, (json.dumps(row, indent=1) + "\n").encode())
-    return row
+    folder = out / "found" / spec.digest
+    if not (folder / MARK).exists():
+        write_files(folder, decompiled(spec))
+    return row_of(spec, number, load_program(folder), json.loads((folder / MARK).read_text()))
 
 
-def record(spec: Spec, number: int) -> Row:
-    compiled = spec.compiled
+def decompiled(spec: Spec) -> dict[str, bytes]:
+    """The files that keep a program as it was found, with default settings, and what is said of it."""
     start = time.perf_counter()
-    result = decompile(compiled.transformer, spec.task)
-    seconds = time.perf_counter() - start
-    found = score(compiled.program, result.program, compiled.transformer, spec.task, spec.seed)
+    result = decompile(spec.compiled.transformer, spec.task)
+    told = {
+        "verdict": result.verdict,
+        "agreement": result.final.match.value,
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+    files = program_files(result.program)
+    kept = {name: files[name] for name in ("program.drasp", "program.safetensors")}
+    return {**kept, MARK: (json.dumps(told) + "\n").encode()}
+
+
+def row_of(spec: Spec, number: int, found: Program, told: Row) -> Row:
+    compiled = spec.compiled
+    scored = score(compiled.program, found, compiled.transformer, spec.task, spec.seed)
     return {
         "part": spec.part,
         "number": number,
@@ -71,13 +81,11 @@ def record(spec: Spec, number: int) -> Row:
         "model agrees": same_answers(spec),
         "truth": listing(compiled.program),
         "lines": spec.program.lines,
-        "verdict": result.verdict,
-        "found lines": result.program.lines,
-        "agreement": result.final.match.value,
-        "found": listing(result.program),
-        **scores(found),
-        "false": result.verdict == "decompiled" and not found.right,
-        "seconds": round(seconds, 1),
+        **told,
+        "found lines": found.lines,
+        "found": listing(found),
+        **scores(scored),
+        "false": told["verdict"] == "decompiled" and not scored.right,
         "rejected": dict(spec.rejected),
     }
 
@@ -173,7 +181,7 @@ def main() -> None:
     arguments = parser.parse_args()
     parts = [arguments.part] if arguments.part else [part for part in PARTS if part != "quick"]
     asked = [(part, i) for part in parts for i in range(count(part))[: arguments.limit]]
-    (arguments.out / "records").mkdir(parents=True, exist_ok=True)
+    arguments.out.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = "1"
     rows: list[Row] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

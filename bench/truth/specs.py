@@ -9,7 +9,7 @@ A spec follows from its part, its number and the seed alone, so that any process
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -68,8 +68,10 @@ LADDER = {
 LADDER_RANDOM = (Wish(1, False, False, True), Wish(1, True, False, True), Wish(2, False, False, True))
 LADDER_RANDOM += (Wish(2, True, False, True), Wish(2, False, False, True), Wish(1, True, False, True))
 LADDER_RANDOM += (Wish(3, False, False, True),)
-CROWDING = (0.8, 0.9, 0.95)  # of the room that a stream needs: the first that leaves the answers as they are
-TRAINING_STEPS = 100
+# The first of these that leaves the model most of its program's answers: of the room that a stream needs, and steps.
+CROWDING = (0.8, 0.9, 0.95, 0.98, 1.0)
+TRAINING_STEPS = (100, 30, 10, 3, 0)
+MOSTLY_THE_SAME = 0.95
 
 
 @dataclass(frozen=True)
@@ -182,11 +184,7 @@ def _with(**disguises: Any) -> Callable[[Spec], Spec]:
 
 
 def _crowded(spec: Spec) -> Spec:
-    for share in CROWDING:
-        made = replace(spec, disguise=replace(HIDDEN, superposition=share))
-        if same_answers(made) >= SAME_ANSWERS:
-            break
-    return made
+    return _first_like_its_program(spec, [replace(HIDDEN, superposition=share) for share in CROWDING])
 
 
 def _normed(spec: Spec) -> Spec:
@@ -197,7 +195,14 @@ def _normed(spec: Spec) -> Spec:
 
 
 def _trained(spec: Spec) -> Spec:
-    return replace(spec, disguise=replace(spec.disguise, training_steps=TRAINING_STEPS, task=spec.task))
+    after = [replace(spec.disguise, training_steps=steps, task=spec.task) for steps in TRAINING_STEPS]
+    return _first_like_its_program(spec, after)
+
+
+def _first_like_its_program(spec: Spec, disguises: Sequence[Disguise]) -> Spec:
+    """The last one changes nothing."""
+    specs = [replace(spec, disguise=disguise) for disguise in disguises]
+    return next((made for made in specs if same_answers(made) >= MOSTLY_THE_SAME), specs[-1])
 
 
 # Each of the first six has what those before it have.
