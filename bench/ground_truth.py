@@ -3,9 +3,9 @@
     python bench/ground_truth.py --seed S --out DIR [--part a|b|c|quick] [--limit N] [--jobs 2]
 
 `truth/specs.py` says what the parts are, `truth/score.py` what "right" means. "False" is what was called decompiled and
-is not right. DIR keeps what was found for every model, so a run that was stopped goes on where it was, and scores what is
-there anew; for another decompiler take another DIR. The table, with a line of totals for every part, is printed and kept
-as DIR/table.md, all that is known of each model as DIR/rows.json. One thread for each of the jobs.
+is not right. DIR keeps what was found for every model, so a run that was stopped goes on where it was, and scores what
+is there anew; for another decompiler take another DIR. The table, with a line of totals for every part, is printed and
+kept as DIR/table.md, all that is known of each model as DIR/rows.json. One thread for each of the jobs.
 """
 
 import argparse

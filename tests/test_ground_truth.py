@@ -1,10 +1,23 @@
 """The scorer of the ground-truth benchmark calls right what differs from the truth in form only, and wrong all else."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
-from drasp.language.syntax import Program
-from truth.families import ending, program_for
-from truth.score import Score, score
+import ground_truth
+from drasp.edits import Replaced
+from drasp.language import Interpreter
+from drasp.language.syntax import ElementWise, Program
+from drasp.measure import Share, task_accuracy
+from drasp.running import run
+from drasp.sequences import Sequences
+from drasp.sites import Component
+from truth.differences import LEAST_DIFFERENCE, least_difference
+from truth.draws import wishes
+from truth.families import Family, ending, families, program_for
+from truth.score import Pairs, Score, Sides, interchange, reading_weights, score
+from truth.specs import RUNGS, make
 
 TASK = ending("letters", "abcd", lambda rng, n: [int(x) for x in rng.integers(0, 4, n)], lambda x: x[-1])
 
@@ -164,3 +177,103 @@ def test_what_differs_in_form_is_right(truth: str, found: str):
 def test_what_differs_in_mechanism_is_wrong(truth: str, found: str):
     result = scored(truth, found)
     assert not result.right, result
+
+
+def test_interchange_is_what_swapping_one_pair_at_a_time_gives():
+    truth, found = program(TRUTH), program(changed(TRUTH, ("(*: a=3)", "(*: b=3)")))
+    pairs = Pairs.draw(TASK, 40, seed=3)
+    unit = frozenset({Component("head", 0, 0)})
+    sides = Sides.of(truth, found, truth, pairs.bases, "softmax")
+    asked = same = 0
+    for row in range(len(pairs.bases)):
+        base, source = pairs.bases.rows(slice(row, row + 1)), pairs.sources.rows(slice(row, row + 1))
+        end = int(base.sizes[0]) - 2  # where SEP is, with the answer behind it
+        said = {}
+        for side in (truth, found):
+            value = run(side, Sequences(source.ids, source.positions), record=["a1"]).values["a1"]
+            inputs = Sequences(base.ids, base.positions)
+            before, after = run(side, inputs).logits, run(side, inputs, {"a1": Replaced(value)}).logits
+            said[side.digest] = before[0, end], after[0, end]
+        (model, model_after), (other, other_after) = said[truth.digest], said[found.digest]
+        first, second = model_after.topk(2).values
+        if first - second > sides.clear_in_model and (
+            model.argmax() != model_after.argmax() or other.argmax() != other_after.argmax()
+        ):
+            asked += 1
+            same += int(model_after.argmax() == other_after.argmax())
+    assert asked > 5
+    assert interchange(sides, unit, pairs) == Share(same, asked)
+
+
+def test_a_head_is_read_where_its_output_reaches_an_answer():
+    """The head of layer 0 that is looked at as a key is read everywhere; those that are projected, at SEP alone."""
+    inputs = TASK.pool(20, np.random.default_rng(0))
+    weights = {
+        name: reading_weights(program(TRUTH), frozenset({Component("head", *name)}), inputs)
+        for name in ((0, 0), (0, 1), (1, 0))
+    }
+    elsewhere = ~inputs.counted
+    assert float(weights[0, 0][elsewhere].sum()) > 0
+    assert float(weights[0, 1][elsewhere].sum()) == float(weights[1, 0][elsewhere].sum()) == 0
+    assert float(weights[0, 1][inputs.counted].sum()) > 0
+
+
+@pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
+def test_programs_of_a_family_give_the_tasks_answers(family: Family):
+    inputs = family.task.pool(60, np.random.default_rng(1))
+    for mechanism, each in family.programs.items():
+        assert task_accuracy(Interpreter.of(each), inputs, family.task.output).all, mechanism
+
+
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(f, marks=[] if i in (5, 11) else pytest.mark.long, id=f.name) for i, f in enumerate(families())],
+)
+def test_programs_of_a_family_differ_under_an_intervention(family: Family):
+    share, pair = least_difference(family)
+    assert share >= LEAST_DIFFERENCE, pair
+
+
+def test_there_are_enough_families():
+    assert len(families()) >= 12
+    assert sum(len(family.programs) for family in families()) >= 40
+
+
+def test_the_random_programs_are_of_the_kinds_that_they_should_be():
+    drawn = wishes(200)
+    assert sum(wish.layers >= 2 for wish in drawn) >= 0.4 * 200
+    assert sum(wish.mlp for wish in drawn) >= 0.3 * 200
+    assert sum(wish.norm for wish in drawn) >= 0.2 * 200
+
+
+@pytest.mark.parametrize("number", [1, 3, pytest.param(5, marks=pytest.mark.long)])
+def test_a_random_program_is_as_wished_for_and_drawn_again_the_same(number: int):
+    spec, wish = make("a", number, seed=4), wishes(200)[number]
+    assert 2 <= spec.program.lines <= 10
+    assert spec.compiled.shape.n_layers == wish.layers
+    assert any(isinstance(line, ElementWise) for line in spec.program.statements) == wish.mlp
+    assert spec.disguise.norms_matter == wish.norm
+    assert make("a", number, seed=4).digest == spec.digest != make("a", number, seed=5).digest
+
+
+@pytest.mark.parametrize(
+    ("part", "number"),
+    [
+        ("quick", 0),
+        ("quick", 4),
+        ("quick", 14),
+        pytest.param("a", 7, id="a norm that matters"),
+        *(pytest.param("c", 6 * len(RUNGS) + i, id=rung, marks=pytest.mark.long) for i, rung in enumerate(RUNGS)),
+    ],
+)
+def test_the_truth_is_right_of_its_own_model(part: str, number: int):
+    spec = make(part, number, seed=2)
+    found = score(spec.compiled.program, spec.compiled.program, spec.compiled.transformer, spec.task)
+    assert found.right, found
+
+
+def test_what_was_found_is_kept_and_not_looked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    first = ground_truth.measured("quick", 0, seed=1, out=tmp_path)
+    monkeypatch.setattr(ground_truth, "decompile", lambda *_: pytest.fail("decompiled a second time"))
+    assert ground_truth.measured("quick", 0, seed=1, out=tmp_path) == first
+    assert "all_the_same: last" in ground_truth.table([first])
