@@ -29,8 +29,6 @@ QUIET_NORM = 300.0
 """Below this, norms change logits by more than a thousandth of their range, and belong into the program."""
 GAIN_SPREAD = 0.7
 """The deviation of the logarithm of random gains: most are between a half and two."""
-PUSHES, PUSH = 300, 0.5
-"""Steps by which crowded directions are pushed apart, and how far: overlaps then no longer shrink."""
 LEARNING_RATE = 1e-4
 """What small models are trained with last."""
 
@@ -96,19 +94,16 @@ def with_twins(plan: Plan, count: int, seed: int) -> Plan:
 
 
 def directions(width: int, superposition: float, seed: int) -> Float[Tensor, "width room"]:
-    """A direction for each dimension of the stream's blocks: orthogonal, or nearly so where there is less room.
+    """A direction for each dimension of the stream's blocks: orthogonal, or as nearly so as the room allows.
 
-    Random ones are pushed apart, those that are closest most, until all overlap about equally little.
+    With less room they are the shadows of orthogonal ones in a random subspace, which overlap as little as can be in
+    the mean square.
     """
     room = math.ceil(superposition * width)
     if room == width:
         return torch.eye(width, dtype=torch.float64)
-    found = _normal(draws(seed, "superposition"), width, room)
-    for _ in range(PUSHES):
-        found = found / found.norm(dim=1, keepdim=True)
-        overlaps = found @ found.T - torch.eye(width, dtype=torch.float64)
-        found = found - PUSH * overlaps**3 @ found
-    return found / found.norm(dim=1, keepdim=True)
+    shadows = _orthogonal(width, draws(seed, "superposition"))[:, :room]
+    return shadows / shadows.norm(dim=1, keepdim=True)
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,8 @@ KNOTS = 64
 """Points between which a power is a straight line: errors of at most 2e-4 for powers from 0 to 2."""
 SHARPNESS = 1e5
 """gelu(SHARPNESS z) / SHARPNESS is max(z, 0) wherever |z| is above 6e-5, and never off by more than 2e-6."""
-MAX_TABLE = 4096
-"""Combinations of one-hot inputs that get a hidden unit each."""
+MAX_UNITS = 8192
+"""Hidden units of a function of the library: with more, all layers of the model would be that wide."""
 
 
 class CannotCompileError(DraspError):
@@ -143,6 +143,11 @@ def held(
             )
 
 
+def _check_units(count: int) -> None:
+    if count > MAX_UNITS:
+        raise CannotCompileError(f"its function takes {count:,} hidden units, expected at most {MAX_UNITS:,}")
+
+
 def _at_most_one_soft(values: Sequence[Values]) -> bool:
     return min(values) >= Values.SHARES and sum(value is not Values.ONE_HOT for value in values) <= 1
 
@@ -172,8 +177,7 @@ def _table(
     """
     sizes = [size(basis) for basis in bases]
     count = prod(sizes)
-    if count > MAX_TABLE:
-        raise CannotCompileError(f"a table of {count:,} combinations; at most {MAX_TABLE:,} get a hidden unit each")
+    _check_units(count)
     places = torch.cartesian_prod(*(torch.arange(n) for n in sizes)).view(count, len(sizes))
     maps = [torch.nn.functional.one_hot(places[:, i], n).double() for i, n in enumerate(sizes)]
     rows = Interpreter(program, torch.float64).apply(function, maps)
@@ -252,6 +256,7 @@ def _compare(width: int, activation: str) -> Units:
 
 def _harden(width: int, activation: str) -> tuple[Units, Units]:
     """First how many others each entry beats, of equal ones the earlier; then who beats all."""
+    _check_units(width * (width - 1))
     pairs = _pairs(width)
     later_wins = -pairs.T
     wins_of_earlier = pairs.clamp(min=0).sum(1)

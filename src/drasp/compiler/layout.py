@@ -22,6 +22,8 @@ from drasp.compiler.samples import Samples, sample
 
 RANK_TOLERANCE = 1e-7
 """Singular values that are a smaller share of the largest are nothing but the rounding of 32-bit weights."""
+LEAST_SIZE = 0.1
+"""What is smaller than this on random inputs may be larger on others, and is not made larger by more than it allows."""
 EXTRA_COORDINATES = 3
 """One that makes the sum 0, and the pair that makes the norm constant."""
 
@@ -106,9 +108,12 @@ def lay_out(plan: Plan) -> Layout:
 
 
 def _code(reads: list[Tensor], values: Float[Tensor, "n dims"]) -> Code:
-    """A basis of what maps see of a variable, orthonormal but for a scale that makes what is held at most about 1."""
+    """A basis of what maps see of a variable, orthonormal but for a scale that makes what is held about 1.
+
+    So what is held of one variable does not drown in another, where they overlap or are noisy.
+    """
     basis = _basis(reads, values.shape[1])
-    return basis / max(1.0, float((values @ basis).square().sum(1).mean().sqrt()))
+    return basis / max(LEAST_SIZE, float((values @ basis).square().sum(1).mean().sqrt()))
 
 
 def _basis(reads: list[Tensor], size: int) -> Code:

@@ -16,7 +16,7 @@ from drasp.compiler.functions import CannotCompileError, Stage, held
 from drasp.compiler.scores import Score, lowered, picks_one
 from drasp.compiler.values import Values
 from drasp.language.bases import size
-from drasp.language.checker import basis_of
+from drasp.language.checker import basis_of, variable_types
 from drasp.language.interpreter import Interpreter
 from drasp.language.syntax import (
     INITIAL_VARIABLES,
@@ -25,6 +25,7 @@ from drasp.language.syntax import (
     Network,
     Norm,
     Operand,
+    Place,
     Prediction,
     Program,
     ProgramError,
@@ -103,10 +104,11 @@ def make_plan(program: Program) -> Plan:
         if count > most:
             weights = 12 * count**2
             raise ProgramError(
-                program.statements[0].place,
+                Place(),
                 f"{count:,} {what}: a model with a dimension for each would have {weights:,} weights a layer; "
                 f"expected at most {most:,}",
             )
+    variable_types(program)  # says what is wrong, in lines that are not used as well
     return _Planner(without_unused(program)).plan()
 
 
@@ -174,17 +176,19 @@ class _Planner:
 
     def new_head(self, layer: int, selects: Sequence[Select]) -> HeadPlan:
         # What is the same for all keys adds the same to all scores, which softmax does not see.
-        scores = [self.score(select) for select in selects if select.key.variable != "one"]
+        told_apart = [select for select in selects if select.key.variable != "one"]
+        scores = [Score(s.name, s.query.variable, s.key.variable, self.ops[s.name]) for s in told_apart]
         one_hot = frozenset(name for name, values in self.values.items() if values is Values.ONE_HOT)
         place = sum(head.layer == layer for head in self.heads.values())
         names = tuple(select.name for select in selects)
-        return HeadPlan(layer, names, lowered(scores, one_hot, self.program.n_positions), (), (place,))
+        scores = map(self.centred, lowered(scores, one_hot, self.program.n_positions))
+        return HeadPlan(layer, names, tuple(scores), (), (place,))
 
-    def score(self, select: Select) -> Score:
-        query, key, tensor = select.query.variable, select.key.variable, self.ops[select.name]
-        if self.values[key] >= Values.SHARES:
-            tensor = tensor - tensor.mean(1, keepdim=True)
-        return Score(select.name, query, key, tensor)
+    def centred(self, score: Score) -> Score:
+        """Without what is the same for all keys, as far as a key's dimensions add up to one."""
+        if self.values[score.key] < Values.SHARES:
+            return score
+        return replace(score, tensor=score.tensor - score.tensor.mean(1, keepdim=True))
 
     def element_wise(self, statement: ElementWise) -> None:
         inputs = tuple(operand.variable for operand in statement.inputs)

@@ -14,10 +14,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from drasp.compiler.positions import in_few_dimensions
+
 LEAK = 1e-6
 """The share of attention that may go astray in a hard choice."""
 EQUAL = 1e-9
 """Scores of a select whose difference is a smaller share of the largest are the same."""
+WIDE = 64
+"""A head may be so wide for the sake of the positions that it compares."""
 MAX_DIFFERENCES = 200
 """So many different differences of selects are added up, one with another; more count as any number."""
 
@@ -76,10 +80,23 @@ def lowered(scores: Sequence[Score], one_hot: frozenset[str], keys: int) -> tupl
     new, below = list(scores), 0.0
     for group in groups:
         factor = min(1.0, (below + wanted) / group.gap) if group.gap >= wanted else 1.0
-        below += factor * group.reach
         for i in group.members:
             new[i] = replace(scores[i], tensor=factor * scores[i].tensor)
+        if group is groups[-1] and factor < 1:
+            _make_narrow(new, group, below + wanted)
+        below += factor * group.reach
     return tuple(new)
+
+
+def _make_narrow(scores: list[Score], group: _Group, gap: float) -> None:
+    """Positions are compared in few dimensions, where a select of them decides before all others."""
+    match [scores[i] for i in group.members]:
+        case [Score(query="pos", key="pos", tensor=tensor) as score] if len(tensor) > WIDE:
+            narrow = in_few_dimensions(tensor)
+            if narrow is not None:
+                scores[group.members[0]] = replace(score, tensor=gap * narrow)
+        case _:
+            pass
 
 
 def _group(index: int, score: Score, one_hot: frozenset[str]) -> _Group:
@@ -110,6 +127,6 @@ def picks_one(scores: Sequence[Score], n_positions: int) -> bool:
         lead = best[step:] - new
         gap[step:] = torch.where(lead > 0, torch.minimum(gap[step:], lead), -lead)
         best[step:] = torch.maximum(best[step:], new)
-        if bool((gap < hard_gap(n_positions)).any()):
+        if bool((gap < hard_gap(n_positions) * (1 - 1e-6)).any()):  # but for rounding
             return False
     return True

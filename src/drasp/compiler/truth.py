@@ -134,7 +134,7 @@ class _NormedProgram:
         return self.fresh(line) if any(s.name == line for s in self.statements) else line
 
     def store(self, name: str, tensor: Tensor) -> TensorName:
-        self.tensors[name] = tensor.float().contiguous()
+        self.tensors[name] = tensor.to(torch.get_default_dtype()).contiguous()
         return TensorName(name)
 
     def norm(self, receiver: Receiver) -> str:
