@@ -12,6 +12,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -191,10 +192,14 @@ def main() -> None:
     ):
         bar = progress.add_task("decompiling", total=len(asked))
         runs = [pool.submit(measured, part, i, arguments.seed, arguments.out) for part, i in asked]
-        for run in as_completed(runs):
-            rows.append(run.result())
-            right, false = (sum(row[name] for row in rows) for name in ("right", "false"))
-            progress.update(bar, advance=1, description=f"right {right}, false {false}")
+        try:
+            for run in as_completed(runs):
+                rows.append(run.result())
+                right, false = (sum(row[name] for row in rows) for name in ("right", "false"))
+                progress.update(bar, advance=1, description=f"right {right}, false {false}")
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            sys.exit("stopped; the same command goes on from here")
     rows.sort(key=lambda row: (parts.index(row["part"]), row["number"]))
     text = table(rows)
     if random := [row for row in rows if row["part"] == "a"]:

@@ -21,6 +21,7 @@ import torch
 from drasp.compiler import Compiled, Disguise, compile_program
 from drasp.edits import Edit, Replaced
 from drasp.language import Program
+from drasp.model_files import digest
 from drasp.rewriting.simplify import simplify
 from drasp.sites import NormSite
 from drasp.tasks import Inputs, Task
@@ -92,9 +93,8 @@ class Spec:
 
     @property
     def digest(self) -> str:
-        disguise = replace(self.disguise, task=None)
-        said = (self.part, self.name, self.program.digest, self.task.digest(), disguise, self.seed)
-        return sha256(repr(said).encode()).hexdigest()[:16]
+        """Of the model and its task: all that a decompiler is given."""
+        return sha256(f"{digest(self.compiled.transformer)} {self.task.digest()}".encode()).hexdigest()[:16]
 
 
 PARTS = ("a", "b", "c", "quick")
