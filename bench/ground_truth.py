@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from drasp.output_folder import MARK, write_file, write_files
 from truth.differences import least_difference
 from truth.families import families
 from truth.graph import units
-from truth.score import Score, score
+from truth.score import PASSING, Score, score
 from truth.specs import PARTS, RUNGS, Spec, count, make, same_answers
 
 COLUMNS = ("model", "layers", "lines", "verdict", "found", "agreement", "graph", "attention", "interchange", "strings")
@@ -144,10 +144,31 @@ def cells(row: Row) -> list[str]:
 
 def totals(rows: Sequence[Row]) -> str:
     right, false = (sum(row[name] for row in rows) for name in ("right", "false"))
-    verdicts = Counter(row["verdict"] for row in rows)
-    said = ", ".join(f"{name} {number}" for name, number in verdicts.most_common())
+    verdicts = counted(row["verdict"] for row in rows)
+    faults = counted(fault(row) for row in rows if row["false"])
     times = sorted(row["seconds"] for row in rows)
-    return f"{len(rows)} models, right {right}, false {false} ({said}); median {times[len(times) // 2]} s"
+    said = f"{len(rows)} models, right {right}, false {false}" + (f" ({faults})" if faults else "")
+    return f"{said}; {verdicts}; median {times[len(times) // 2]} s"
+
+
+def counted(names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in Counter(names).most_common())
+
+
+def fault(row: Row) -> str:
+    """The first thing that is wrong with a program, from the coarsest to the finest."""
+    missing, extra = row["missing"], row["extra"]
+    if any(" takes " in said for said in missing):
+        return "another head, or none"
+    if any("mlp reads " in said for said in missing):
+        return "an MLP left out"
+    if any(" looks " in said for said in missing):
+        return "a select left out"
+    if missing or extra:
+        return "other reads"
+    if row["least attention"] < PASSING:
+        return "attention"
+    return "interchange" if row["least interchange"] < PASSING else "strings"
 
 
 def distribution(rows: Sequence[Row]) -> str:
@@ -161,7 +182,7 @@ def distribution(rows: Sequence[Row]) -> str:
         + ", ".join(f"{number}: {layers[number] / n:.0%}" for number in sorted(layers))
         + f"; {min(r['heads'] for r in rows)} to {max(r['heads'] for r in rows)} heads; an MLP {shares['mlp']:.0%}; "
         + f"a norm that matters {shares['norm']:.0%}.\nRejected draws: "
-        + ", ".join(f"{reason} {number}" for reason, number in rejected.most_common())
+        + counted(rejected.elements())
     )
 
 
