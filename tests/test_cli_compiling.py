@@ -63,7 +63,10 @@ def test_every_disguise_is_an_option_and_the_seed_decides(program, tmp_path):
 BROKEN = {
     "no such variable": ("logits1 = project(inp=a7, op=(inp==out))", "variable `a7` is not defined"),
     "a norm": (
-        "n1 = norm(token, op=N, eps=0.5)\na1 = aggregate(s=[], v=token/n1)\nlogits1 = project(inp=a1, op=(inp==out))",
+        "a0 = aggregate(s=[], v=token)\n"
+        "n1 = norm(a0, op=N, eps=0.5)\n"
+        "a1 = aggregate(s=[], v=token/n1)\n"
+        "logits1 = project(inp=a1, op=(inp==out))",
         "`n1` cannot be compiled: a compiled model has layer norms of its own",
     ),
     "a function of mixtures": (
@@ -122,7 +125,7 @@ def test_bad_options_are_one_line(program, tmp_path):
     for options, message in (
         (["--noise", "-1"], "--noise -1.0: expected 0 or more"),
         (["--idle-heads", "-2"], "--idle-heads -2: expected 0 or more"),
-        (["--twin-heads", "3"], "--twin-heads 3: the program has 1 head"),
+        (["--twin-heads", "3"], "--twin-heads 3: expected at most 1, the heads of the program"),
         (["--superposition", "1.5"], "--superposition 1.5: expected a share of the room"),
         (["--norm-size", "0"], "--norm-size 0: expected a number above 0"),
         (["--training-steps", "5"], "--training-steps 5: name the task to train on with --task"),

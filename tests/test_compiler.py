@@ -20,7 +20,6 @@ from random_models import logits_of
 from random_programs import random_compilable_program
 
 TOLERANCE = 1e-3  # of the range of the logits, and of what is near a discontinuity
-compilable = [case for case in CASES if case.name != "layer norm"]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +96,7 @@ def test_random_programs_have_the_interpreters_logits(seed, hugging_face):
     assert refused < compiled / 4, "most programs should be such that a model holds them"
 
 
-@pytest.mark.parametrize("case", compilable, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_hand_written_programs_have_the_interpreters_logits(case, hugging_face):
     ids = torch.tensor([case.ids])
     positions = torch.arange(case.offset, case.offset + len(case.ids))[None]
@@ -107,7 +106,11 @@ def test_hand_written_programs_have_the_interpreters_logits(case, hugging_face):
 
 
 @in_both
-@pytest.mark.parametrize("case", [case for case in CASES if case.task], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.long if len(case.vocabulary) > 100 else ()) for case in CASES if case.task],
+    ids=lambda case: case.name,
+)
 def test_models_solve_the_tasks_of_their_programs(case, hugging_face):
     """1,000 random inputs of lengths up to 150, at random offsets, run by Hugging Face: all of them right."""
     task = load_task(case.task)

@@ -99,7 +99,7 @@ def test_twins_share_a_line_and_the_output():
     first, second = model.weights["transformer.h.0.attn.c_proj.weight"].view(2, -1, model.shape.d_model)
     assert torch.equal(first, second)
     assert first.any()
-    with pytest.raises(DraspError, match="--twin-heads 2: the program has 1 head"):
+    with pytest.raises(DraspError, match="--twin-heads 2: expected at most 1"):
         compile_program(WORDS, Disguise(twin_heads=2))
 
 

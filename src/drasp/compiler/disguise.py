@@ -82,7 +82,7 @@ def draws(seed: int, purpose: str) -> torch.Generator:
 def with_twins(plan: Plan, count: int, seed: int) -> Plan:
     """Some heads of the plan are done by two heads of the model."""
     if count > len(plan.heads):
-        raise DraspError(f"--twin-heads {count}: the program has {len(plan.heads)} heads")
+        raise DraspError(f"--twin-heads {count}: expected at most {len(plan.heads)}, the heads of the program")
     chosen = set(torch.randperm(len(plan.heads), generator=draws(seed, "twins"))[:count].tolist())
     used = [sum(head.layer == layer for head in plan.heads) for layer in range(plan.n_layers)]
     heads = list(plan.heads)

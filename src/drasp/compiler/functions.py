@@ -116,10 +116,10 @@ def held(
             return Held((_table(program, function, bases, activation, linear_in_soft=True),), min(values))
         case PrimitiveFunction("difference_mod", (period,)) if _at_most_one_soft(values):
             return Held((_difference_mod(int(period), sizes[0], activation),), min(values))
-        case _ if one_hot:
-            return Held((_table(program, function, bases, activation),), Values.ANY)
         case PrimitiveFunction("maximum"):
             return Held((_maximum(sizes[0], activation),), Values.ANY)
+        case _ if one_hot:
+            return Held((_table(program, function, bases, activation),), Values.ANY)
         case PrimitiveFunction("is_pure", (tau,)):
             # Of shares at most one is above a half.
             pure = values[0] >= Values.SHARES and tau >= 0.5

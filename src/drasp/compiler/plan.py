@@ -34,6 +34,7 @@ from drasp.language.syntax import (
     Statement,
 )
 from drasp.rewriting.rewrite import fresh_name
+from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import without_unused
 
 MAX_TOKENS = MAX_POSITIONS = 2000
@@ -109,10 +110,18 @@ def make_plan(program: Program) -> Plan:
                 f"expected at most {most:,}",
             )
     variable_types(program)  # says what is wrong, in lines that are not used as well
-    return _Planner(without_unused(program)).plan()
+    return _Planner(_without_norms(without_unused(program))).plan()
 
 
-_NORMS = "a compiled model has layer norms of its own, and no other norm can be held by its heads and MLPs"
+def _without_norms(program: Program) -> Program:
+    """The program, simplified if it has norms: those of one one-hot variable fold into what they divide."""
+    norms = [statement for statement in program.statements if isinstance(statement, Norm)]
+    if not norms:
+        return program
+    simpler = simplify(program)
+    if any(isinstance(statement, Norm) for statement in simpler.statements):
+        raise _refusal(norms[0], "a compiled model has layer norms of its own, and its heads and MLPs hold no others")
+    return simpler
 
 
 class _Planner:
@@ -131,17 +140,12 @@ class _Planner:
 
     def plan(self) -> Plan:
         for statement in self.program.statements:
-            for operand in statement.operands:
-                if operand.norm is not None:
-                    raise _refusal(statement, f"it divides by `{operand.norm}`, and {_NORMS}")
             match statement:
                 case Aggregate():
                     self.aggregate(statement)
                 case ElementWise():
                     self.element_wise(statement)
-                case Norm():
-                    raise _refusal(statement, _NORMS)
-                case Select() | Project() | Prediction():
+                case Select() | Project() | Prediction() | Norm():
                     pass
         projects = {s.name: s for s in self.program.statements if isinstance(s, Project)}
         summed = [projects[reference.variable] for reference in self.program.prediction.logits]

@@ -58,7 +58,7 @@ def with_sites(plan: Plan) -> Program:
             case Prediction():
                 return (OUT,)
             case Norm():
-                raise AssertionError("no plan has norms")
+                raise AssertionError("a plan has no norms")
 
     program = plan.program
     return replace(program, statements=tuple(replace(s, sites=sites(s)) for s in program.statements))
