@@ -99,9 +99,6 @@ class _Builder:
         self.lines.append(f"{name} = select({asked}k={key}, op={op})")
         return name
 
-    def earlier(self, layer: int, fits: Callable[[_Variable], bool]) -> list[_Variable]:
-        return [v for v in self.variables if 0 <= v.layer < layer and fits(v)]
-
     def by_position(self) -> tuple[str, bool]:
         step = int(self.rng.integers(1, 4))
         options = {
@@ -129,54 +126,54 @@ class _Builder:
 
     def head(self, layer: int, number: int) -> None:
         """A head of a layer; in layers behind the first, one that reads the layer before it."""
-        before = [v for v in self.earlier(layer, lambda v: v.basis != "other") if v.layer == layer - 1]
-        tokens = [v for v in before if v.basis == "tokens"]
-        pointers = [v for v in before if v.basis == "positions"]
-        value, hard, names = "token", False, list[str]()
-        if layer and not before:
-            # Only an MLP of its own space is there: its values are taken.
-            made = self.earlier(layer, lambda v: v.layer == layer - 1)
-            if not made:
-                raise RejectedError("no chain")
-            value = self.mark(made[self.rng.integers(len(made))])
-            name, hard = self.by_position()
-            names = [name]
-        elif layer and pointers:
-            pointer = pointers[self.rng.integers(len(pointers))]
-            names, hard = [self.select(self.mark(pointer), "pos", f"(k==q{self.choose(['+1', '+2', '-1'])})*20")], True
-        elif layer:
-            source = tokens[self.rng.integers(len(tokens))]
-            match self.choose(["key", "query", "value"]):
-                case "key" if self.everywhere and source.hard and self.chance(0.5):
-                    names = [self.by_match("token", self.mark(source))]
-                case "key":
-                    names = [self.by_key(self.mark(source))]
-                case "query" if source.hard:
-                    names = [self.by_match(self.mark(source), "token")]
-                case _:
-                    value = self.mark(source)
-                    name, hard = self.by_position()
-                    names, hard = [name], hard and source.hard
-        else:
-            kinds = ["position", "position", "position", "key", "uniform", "pointer"] + ["match"] * self.everywhere
-            match self.choose(kinds):
-                case "position":
-                    name, hard = self.by_position()
-                    names = [name]
-                case "key":
-                    names = [self.by_key("token")]
-                case "match":
-                    names = [self.by_match("token", "token")]
-                case "pointer":
-                    value, hard = "pos", True
-                    names = [self.select("", "token", "(k==BOS)*20")]
-                case _:
-                    pass
+        names, value, hard = self.later_head(layer) if layer else self.first_head()
         if names and not hard and self.chance(0.4):
             names.append(self.by_recency() if self.chance(0.6) else self.by_key("token"))
         taken = next(v for v in self.variables if v.name == value)
         self.lines.append(f"a{number} = aggregate(s={'+'.join(names) or '[]'}, v={value})")
         self.variables.append(_Variable(f"a{number}", taken.basis, taken.size, hard, layer))
+
+    def first_head(self) -> tuple[list[str], str, bool]:
+        """The selects of a head, its value, and whether it always takes that from one position."""
+        kinds = ["position", "position", "position", "key", "uniform", "pointer"] + ["match"] * self.everywhere
+        match self.choose(kinds):
+            case "position":
+                name, hard = self.by_position()
+                return [name], "token", hard
+            case "key":
+                return [self.by_key("token")], "token", False
+            case "match":
+                return [self.by_match("token", "token")], "token", False
+            case "pointer":
+                return [self.select("", "token", "(k==BOS)*20")], "pos", True
+            case _:
+                return [], "token", False
+
+    def later_head(self, layer: int) -> tuple[list[str], str, bool]:
+        """The same for a head that reads something of the layer before, as a pointer, a key, a query or a value."""
+        before = [v for v in self.variables if v.layer == layer - 1]
+        tokens = [v for v in before if v.basis == "tokens"]
+        pointers = [v for v in before if v.basis == "positions"]
+        if pointers:
+            pointer = pointers[self.rng.integers(len(pointers))]
+            step = self.choose(["+1", "+2", "-1"])
+            return [self.select(self.mark(pointer), "pos", f"(k==q{step})*20")], "token", True
+        if not tokens:
+            # Only an MLP's own space is there: its values are taken.
+            made = before[self.rng.integers(len(before))]
+            name, hard = self.by_position()
+            return [name], self.mark(made), hard
+        source = tokens[self.rng.integers(len(tokens))]
+        match self.choose(["key", "query", "value"]):
+            case "key" if self.everywhere and source.hard and self.chance(0.5):
+                return [self.by_match("token", self.mark(source))], "token", False
+            case "key":
+                return [self.by_key(self.mark(source))], "token", False
+            case "query" if source.hard:
+                return [self.by_match(self.mark(source), "token")], "token", False
+            case _:
+                name, hard = self.by_position()
+                return [name], self.mark(source), hard and source.hard
 
     def mark(self, variable: _Variable) -> str:
         variable.read = True
@@ -331,8 +328,11 @@ def _with_one_input_from(program: Program, line: ElementWise, inputs: Inputs, ot
 
 
 def wishes(count: int) -> list[Wish]:
-    """What a benchmark of so many programs is made of: of eleven, 4 of one layer, 5 of two, 2 of three; of ten, 4 with
-    an MLP and 3 with norms that matter."""
+    """What a benchmark of so many programs is made of.
+
+    Of eleven, 4 have one layer, 5 two and 2 three; of ten, 4 have an MLP and 3 others norms that matter. An MLP's own
+    norm reads the whole stream, so that its reads could not be told where norms matter.
+    """
     return [
         Wish(layers=(1, 2, 2, 1, 2, 3, 1, 2, 3, 1, 2)[i % 11], mlp=i % 10 in (0, 3, 5, 8), norm=i % 10 in (1, 4, 7))
         for i in range(count)
