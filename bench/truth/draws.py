@@ -16,6 +16,7 @@ from drasp.edits import Replaced
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import Aggregate, ElementWise, Project, Select
 from drasp.measure import predictions
+from drasp.rewriting.simplify import simplify
 from drasp.tasks import Inputs, Language, Task, answer_task, language_task
 from drasp.tasks.task import HOLE
 from truth.families import program_for
@@ -247,6 +248,8 @@ def draw_program(wish: Wish, rng: np.random.Generator, name: str) -> tuple[Progr
     if not FEWEST_LINES <= len(builder.lines) <= MOST_LINES:
         raise RejectedError("too many lines")
     program = program_for(task, "\n".join(builder.lines), builder.tensors)
+    if sum(isinstance(line, Aggregate) for line in simplify(program).statements) < heads:
+        raise RejectedError("two heads alike")
     if not everywhere:
         task = replace(task, answer=_own_answers(program, task))
     check_parts(program, task, rng)
