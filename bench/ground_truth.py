@@ -3,9 +3,10 @@
     python bench/ground_truth.py --seed S --out DIR [--part a|b|c|quick] [--limit N] [--jobs 2]
 
 `truth/specs.py` says what the parts are, `truth/score.py` what "right" means. "False" is what was called decompiled and
-is not right. DIR keeps what was found for every model, so a run that was stopped goes on where it was, and scores what
-is there anew; for another decompiler take another DIR. The table, with a line of totals for every part, is printed and
-kept as DIR/table.md, all that is known of each model as DIR/rows.json. One thread for each of the jobs.
+is not right, "held back" what is right and was not called so. DIR keeps what was found for every model, so a run that
+was stopped goes on where it was, and scores what is there anew; for another decompiler take another DIR. The table,
+with a line of totals for every part, is printed and kept as DIR/table.md, all that is known of each model as
+DIR/rows.json. One thread for each of the jobs.
 """
 
 import argparse
@@ -147,8 +148,9 @@ def totals(rows: Sequence[Row]) -> str:
     verdicts = counted(row["verdict"] for row in rows)
     faults = counted(fault(row) for row in rows if row["false"])
     times = sorted(row["seconds"] for row in rows)
-    said = f"{len(rows)} models, right {right}, false {false}" + (f" ({faults})" if faults else "")
-    return f"{said}; {verdicts}; median {times[len(times) // 2]} s"
+    held_back = sum(row["right"] and row["verdict"] != "decompiled" for row in rows)
+    said = f"{len(rows)} models, right {right} (held back {held_back}), false {false}"
+    return f"{said}{f' ({faults})' if faults else ''}; {verdicts}; median {times[len(times) // 2]} s"
 
 
 def counted(names: Iterable[str]) -> str:
