@@ -273,7 +273,7 @@ def test_the_truth_is_right_of_its_own_model(part: str, number: int):
     assert found.right, found
 
 
-@pytest.mark.parametrize("number", [3, 8])
+@pytest.mark.parametrize("number", [8, pytest.param(3, marks=pytest.mark.long)])
 def test_the_exact_translation_does_what_its_model_does_but_reads_more(number: int):
     spec = make("quick", number, seed=2)
     exact = translate(spec.compiled.transformer, spec.task.vocabulary, spec.task.output)
