@@ -237,14 +237,15 @@ def with_norms_that_matter(spec: Spec) -> Spec:
     raise RejectedError("norms that hardly matter")
 
 
-@torch.no_grad()
 def same_answers(spec: Spec) -> float:
     """The share of the program's clear answers that its model gives too, on the task's inputs and on random strings."""
+    sides = (spec.compiled.program, spec.compiled.transformer)  # which may take training
     rng, output = np.random.default_rng(0), spec.task.output
     drawn = spec.task.pool(_INPUTS, rng)
     shares: list[float] = []
     for inputs in (drawn, random_strings(drawn, spec.task.vocabulary, rng)):
-        said, model = (ran(subject, inputs).logits for subject in (spec.compiled.program, spec.compiled.transformer))
+        with torch.no_grad():
+            said, model = (ran(subject, inputs).logits for subject in sides)
         margin = margins(said, output)
         clear = inputs.counted & (margin > UNCLEAR * margin[inputs.counted].median())
         shares.append(1 - float(differing(said, model, output)[clear].float().mean()))
