@@ -1,12 +1,13 @@
 """Compiles programs, decompiles their models with default settings, and says how often the program is found again.
 
-    python bench/ground_truth.py --seed S --out DIR [--part a|b|c|quick] [--limit N] [--jobs 2]
+    python bench/ground_truth.py --seed S --out DIR [--part a|b|c|quick] [--limit N] [--jobs 2] [--table FILE]
 
 `truth/specs.py` says what the parts are, `truth/score.py` what "right" means. "False" is what was called decompiled and
 is not right, "held back" what is right and was not called so. DIR keeps what was found for every model, so a run that
 was stopped goes on where it was, and scores what is there anew; for another decompiler take another DIR. The table,
 with a line of totals for every part, is printed and kept as DIR/table.md, all that is known of each model as
-DIR/rows.json. One thread for each of the jobs.
+DIR/rows.json; `--table` writes of these what is the same in every run: bench/ground_truth_before.json is such a table.
+One thread for each of the jobs.
 """
 
 import argparse
@@ -38,6 +39,11 @@ from truth.specs import PARTS, RUNGS, Spec, count, make, same_answers
 
 COLUMNS = ("model", "layers", "lines", "verdict", "found", "agreement", "graph", "attention", "interchange", "strings")
 COLUMNS += ("right", "seconds")
+
+# What is the same in every run.
+TABLE = ("part", "number", "model", "seed", "disguise", "layers", "heads", "mlp", "norm", "lines", "truth")
+TABLE += ("verdict", "agreement", "found lines", "found", "missing", "extra")
+TABLE += ("least attention", "least interchange", "strings", "right", "false")
 
 Row = dict[str, Any]
 
@@ -188,6 +194,12 @@ def distribution(rows: Sequence[Row]) -> str:
     )
 
 
+def write_table(file: Path, rows: Sequence[Row]) -> None:
+    """One line a model, so that a change shows where it is."""
+    lines = (json.dumps({name: row[name] for name in TABLE}, ensure_ascii=False) for row in rows)
+    write_file(file, ("[\n" + ",\n".join(lines) + "\n]\n").encode())
+
+
 def differences() -> str:
     """How far apart the families' programs are."""
     found = [(family.name, *least_difference(family)) for family in families()]
@@ -202,6 +214,7 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS)
     parser.add_argument("--limit", type=int, help="of each part, so many models")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--table", type=Path)
     arguments = parser.parse_args()
     parts = [arguments.part] if arguments.part else [part for part in PARTS if part != "quick"]
     asked = [(part, i) for part in parts for i in range(count(part))[: arguments.limit]]
@@ -232,6 +245,8 @@ def main() -> None:
     print(text)
     write_file(arguments.out / "table.md", (text + "\n").encode())
     write_file(arguments.out / "rows.json", (json.dumps(rows, indent=1) + "\n").encode())
+    if arguments.table:
+        write_table(arguments.table, rows)
 
 
 if __name__ == "__main__":
