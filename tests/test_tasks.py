@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from drasp.errors import DraspError
-from drasp.tasks import TASKS, Language, answer_task, each_row, language_task
+from drasp.tasks import TASKS, Language, Task, answer_task, each_row, language_task
 from drasp.tasks.automaton import Language as Automaton
 
 N_POSITIONS = {
@@ -274,3 +274,17 @@ def test_an_own_task_that_is_wrong_says_so():
         answer_task("t", "ab", lambda x: x).pool(50, rng)
     with pytest.raises(DraspError, match="expression '\\(a' over a, b"):
         Language("ab", "(a")
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        answer_task("short", "ab", lambda x: x[:, :1], lengths=range(2, 6), longest_input=9, room=9, ends=False),
+        language_task("short", Language("ab", "(a|b)*"), lengths=range(2, 6), room=9),
+    ],
+)
+def test_a_task_with_little_room_has_few_positions_and_uses_them_all(task: Task):
+    inputs = task.pool(500, np.random.default_rng(0))
+    assert int((inputs.offsets + inputs.lengths).max()) == 9
+    assert int(inputs.offsets.min()) == 0
+    assert int(inputs.positions.max()) < task.n_positions < 15

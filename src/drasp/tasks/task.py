@@ -94,6 +94,7 @@ class Task:
     n_positions: int
     ends: bool = True  # whether EOS closes the answer
     spread: int = 1  # positions that an input takes up for each unit of its length
+    room: int = MAX_LENGTH  # the length at which an input leaves no room for an offset
 
     def __post_init__(self) -> None:
         if not self.lengths:
@@ -153,7 +154,7 @@ class Task:
         else:
             targets = np.where(counted, np.roll(row, -1, axis=1), 0)
         if random_offsets:
-            offsets = rng.integers(0, self.spread * (MAX_LENGTH - lengths) + 1)
+            offsets = rng.integers(0, self.spread * (self.room - lengths) + 1)
         else:
             offsets = np.zeros_like(lengths)
         if int((offsets + sizes).max(initial=0)) > self.n_positions:
@@ -212,10 +213,12 @@ def answer_task(
     longest_input: int = MAX_LENGTH,
     longest_answer: int = 1,
     ends: bool = True,
+    room: int = MAX_LENGTH,
 ) -> Task:
     """A task `BOS x SEP y EOS`, where the model says y and EOS; without `draw`, x is uniform over the symbols.
 
-    `longest_input` and `longest_answer` are the tokens that x and y have at most, at length 150.
+    `longest_input` and `longest_answer` are the tokens that x and y have at most, at the longest length. `room` is that
+    length: an input's offset and length add up to at most as much.
     """
     return Task(
         name=name,
@@ -227,6 +230,7 @@ def answer_task(
         n_positions=longest_input + longest_answer + 3,
         ends=ends,
         spread=2 if longest_answer == longest_input else 1,
+        room=room,
     )
 
 
@@ -237,10 +241,12 @@ def language_task(
     draw: Draw | None = None,
     about: str = "",
     lengths: Sequence[int] = range(1, MAX_LENGTH + 1),
+    room: int = MAX_LENGTH,
 ) -> Task:
     """A task `BOS x EOS` with x in a language, where the model says which tokens may come next.
 
-    Without `draw`, x is uniform over the language's words of its length.
+    Without `draw`, x is uniform over the language's words of its length. An input's offset and length add up to at most
+    `room`.
     """
     return Task(
         name=name,
@@ -249,7 +255,8 @@ def language_task(
         draw=draw or language.uniform_words,
         answer=language,
         lengths=tuple(n for n in lengths if language.has_length(n)),
-        n_positions=MAX_LENGTH + 2,
+        n_positions=room + 2,
+        room=room,
     )
 
 
