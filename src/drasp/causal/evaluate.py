@@ -1,6 +1,6 @@
 """All measures of a program against its model, in one call."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from drasp.causal.complement import complement
 from drasp.causal.edited import edited
 from drasp.causal.evidence import Evidence, LineEvidence, causal_reasons, completeness_reasons, of_lines
 from drasp.causal.interchange import interchange
-from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, Cases, Measure, worst
+from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Cases, Measure, worst
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.splice import splice
 from drasp.causal.swaps import origin_of
@@ -77,7 +77,7 @@ def evaluate(
     if mechanism.without_sites:
         return replace(whole, reasons=tuple(causal_reasons(whole)))
     lines = _lines(program, trials, more, transformer, cut_down)
-    rest = complement(program, trials)
+    rest = _with_more(trials, complement(program, trials), lambda: complement(program, more))
     whole = replace(
         whole,
         attention=of_lines(lines, "attention_cut_down"),
@@ -176,10 +176,21 @@ def _lines(
 def _interchange(
     program: Program, trials: Trials, more: Trials, reference: Transformer | Program, lines: Sequence[str]
 ) -> dict[str, Outcome]:
-    """With more pairs for lines that matter too rarely in the first."""
+    """With more pairs for lines of which the first say too little."""
     first = interchange(program, trials, reference, lines)
-    rare = [line for line, found in first.items() if len(found.cases) < FEWEST_CASES]
-    return first | _joined_outcomes({line: first[line] for line in rare}, interchange(program, more, reference, rare))
+    open_ones = [line for line, found in first.items() if _is_open(_measure(trials, found))]
+    second = interchange(program, more, reference, open_ones)
+    return first | _joined_outcomes({line: first[line] for line in open_ones}, second)
+
+
+def _with_more(trials: Trials, first: Outcome, again: Callable[[], Outcome]) -> Outcome:
+    """With more pairs, where the first say too little."""
+    return Outcome.joined([first, again()]) if _is_open(_measure(trials, first)) else first
+
+
+def _is_open(found: Measure) -> bool:
+    """Whether more cases could change what a measure says: there are few, or the value passes and its interval not."""
+    return found.n < FEWEST_CASES or (found.failed and found.value is not None and found.value >= PASSING)
 
 
 def _looks_cut_down(mechanism: Mechanism, trials: Trials, cut_down: Program) -> dict[str, Measure]:
