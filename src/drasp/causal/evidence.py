@@ -5,14 +5,14 @@ model's own tensors. Two steps have to be justified: M to M|G (what was left out
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, Measure, worst
 from drasp.causal.trials import Case
 from drasp.records import typed
 
-_UNTESTED_ALLOWED = 1  # of the lines that a verdict asks about: an idle line must not hide others
+_UNTESTED_ALLOWED = 1  # of the lines that a verdict asks about
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def causal_reasons(evidence: Evidence) -> list[str]:
             reasons.append(f"{line.line} does not look where the model does: overlap {line.attention_cut_down}")
     replaced = [(line, _of_replacement(line, evidence.has_cut_down)) for line in evidence.lines if line.replaced]
     reasons += [f"{line.line} ({line.origin}) is not what it replaced: {m}" for line, m in replaced if m.failed]
-    untested = [line.line for line, m in replaced if m.status == "untested"]
+    untested = [line.line for line, m in replaced if m.status == "untested" and not m.idle]
     if len(untested) > _UNTESTED_ALLOWED:
         reasons.append(f"replaced lines with fewer than {FEWEST_CASES} cases that matter: {', '.join(untested)}")
     tested = [evidence.edited, *(m for _, m in replaced)]
@@ -122,7 +122,7 @@ def _of_replacement(line: LineEvidence, has_cut_down: bool) -> Measure:
     if has_cut_down:
         return line.interchange_cut_down or NOT_APPLICABLE
     found = line.interchange or NOT_APPLICABLE
-    return found if found.status in ("passed", "not_applicable") else Measure(None, 0, None, "untested")
+    return found if found.idle or found.status in ("passed", "not_applicable") else replace(found, status="untested")
 
 
 def completeness_reasons(evidence: Evidence) -> list[str]:
@@ -133,12 +133,14 @@ def completeness_reasons(evidence: Evidence) -> list[str]:
         match line.interchange:
             case Measure(status="failed") as found:
                 reasons.append(f"{line.line} is not all there is: interchange in the model {found}")
-            case Measure(status="untested"):
+            case Measure(status="untested") as found if not found.idle:
                 untested.append(line.line)
             case _:
                 pass
     if len(untested) > _UNTESTED_ALLOWED:
         reasons.append(f"lines with fewer than {FEWEST_CASES} cases that matter in the model: {', '.join(untested)}")
+    if not any(line.interchange is not None and line.interchange.passed for line in evidence.lines):
+        reasons.append("no line was shown to be the model's by interchange")
     match evidence.complement.status:
         case "failed":
             reasons.append(f"what is left out matters: {evidence.complement} with it from another input")

@@ -34,7 +34,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Measure:
-    """A mean over `n` cases, and what it says: passed, failed, untested (too few cases) or not_applicable (none).
+    """A mean over `n` cases, and what it says: passed, failed, untested (too few cases) or not_applicable.
 
     `ties` is the share of what counted as alike by a tie alone.
     """
@@ -54,7 +54,14 @@ class Measure:
     def failed(self) -> bool:
         return self.status == "failed"
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing ever changed, on either side: then there is nothing to compare."""
+        return self.status == "untested" and not self.n
+
     def __str__(self) -> str:
+        if self.idle:
+            return "idle"
         if self.value is None or self.status == "not_applicable":
             return self.status.replace("_", " ")
         return f"{self.value:.2f} of {self.n}" + (" (untested)" if self.status == "untested" else "")
