@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 import torch
-from decompile import step_seconds
 
+from decompile import step_seconds
 from drasp.causal import FULL, QUICK, Evidence, Measure, evaluate
 from drasp.language import Program, load_program, load_pruned
 from drasp.loading import load_model_and_task

@@ -164,8 +164,8 @@ def alike(reference: Logits, other: Logits, output: Output) -> tuple[Where, Wher
         near = other.abs() <= tolerance
         fits = (((reference > 0) == (other > 0)) | near).all(-1)
         tied = ~same & fits & (near.sum(-1) <= 2)
-    else:
-        near = other >= other.amax(-1, keepdim=True) - tolerance
-        said = near.gather(-1, reference.argmax(-1, keepdim=True))[..., 0]
-        tied = ~same & said & (near.sum(-1) <= 2)
-    return same | tied, tied
+        return same | tied, tied
+    near = other >= other.amax(-1, keepdim=True) - tolerance
+    few = near.sum(-1) <= 2
+    tied = ~same & few & near.gather(-1, reference.argmax(-1, keepdim=True))[..., 0]
+    return (same & few) | tied, tied
