@@ -129,7 +129,7 @@ def weighted_mean(values: Float[Tensor, " n"], weights: Float[Tensor, " n"]) -> 
 def worst(measures: Mapping[str, Measure]) -> Measure:
     """The measure that fails most clearly, or else the lowest of those that say something."""
     order = {"failed": 0, "passed": 1, "untested": 2, "not_applicable": 3}
-    found = sorted(measures.values(), key=lambda m: (order[m.status], 1.0 if m.value is None else m.value))
+    found = sorted(measures.values(), key=lambda m: (order[m.status], 1.0 if m.value is None else m.value, -m.n))
     return found[0] if found else NOT_APPLICABLE
 
 

@@ -8,7 +8,8 @@ from drasp.causal import Case, Evidence, Measure
 from drasp.language import Program
 
 _STYLES = {"passed": "green", "failed": "bold red", "untested": "yellow", "not_applicable": "dim"}
-_COLUMNS = ("line", "stands for", "is", "attention", "in the cut-down model", "in the model", "splice")
+_COLUMNS = ("line", "stands for", "is", "attention", "interchange, cut down", "interchange, model", "splice")
+_NARROWEST = 14  # of what a line stands for: a head
 _ORIGINS = {"own": "the model's own", "approximated": "approximated", "named": "named"}
 _GRADES = {
     "complete": "what is left out of the model does not matter",
@@ -42,7 +43,7 @@ def print_evidence(console: Console, program: Program, evidence: Evidence) -> No
 def _print_lines(console: Console, evidence: Evidence) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in _COLUMNS:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", min_width=_NARROWEST if column == "stands for" else None)
     for line in evidence.lines:
         looks = _looks(line.attention_cut_down, line.attention)
         measures = (line.interchange_cut_down, line.interchange, line.splice)
