@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, Measure, worst
+from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Measure, worst
 from drasp.causal.trials import Case
 from drasp.records import typed
 
-_UNTESTED_ALLOWED = 1  # of the lines that a verdict asks about
+_UNTESTED_ALLOWED = 1  # of the lines that a verdict asks about, if its few cases do not speak against it
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,21 @@ def causal_reasons(evidence: Evidence) -> list[str]:
             reasons.append(f"{line.line} does not look where the model does: overlap {line.attention_cut_down}")
     replaced = [(line, _of_replacement(line, evidence.has_cut_down)) for line in evidence.lines if line.replaced]
     reasons += [f"{line.line} ({line.origin}) is not what it replaced: {m}" for line, m in replaced if m.failed]
-    untested = [line.line for line, m in replaced if m.status == "untested" and not m.idle]
-    if len(untested) > _UNTESTED_ALLOWED:
-        reasons.append(f"replaced lines with fewer than {FEWEST_CASES} cases that matter: {', '.join(untested)}")
+    untested = {line.line: m for line, m in replaced if m.status == "untested" and not m.idle}
+    reasons += _too_many_untested(untested, "replaced lines")
     tested = [evidence.edited, *(m for _, m in replaced)]
     if replaced and all(measure.status in ("untested", "not_applicable") for measure in tested):
         reasons.append("nothing shows that the lines that were replaced are true")
     return reasons
+
+
+def _too_many_untested(untested: Mapping[str, Measure], what: str) -> list[str]:
+    """What is said where more lines have too few cases than may, or those of one speak against it."""
+    against = any(m.value is not None and m.value < PASSING for m in untested.values())
+    if len(untested) <= _UNTESTED_ALLOWED and not against:
+        return []
+    found = ", ".join(f"{line} {measure}" for line, measure in untested.items())
+    return [f"{what} with fewer than {FEWEST_CASES} cases that matter: {found}"]
 
 
 def _of_replacement(line: LineEvidence, has_cut_down: bool) -> Measure:
@@ -128,17 +136,16 @@ def _of_replacement(line: LineEvidence, has_cut_down: bool) -> Measure:
 def completeness_reasons(evidence: Evidence) -> list[str]:
     """Why a causal program is not complete; empty where it is."""
     reasons: list[str] = []
-    untested: list[str] = []
+    untested: dict[str, Measure] = {}
     for line in evidence.lines:
         match line.interchange:
             case Measure(status="failed") as found:
                 reasons.append(f"{line.line} is not all there is: interchange in the model {found}")
             case Measure(status="untested") as found if not found.idle:
-                untested.append(line.line)
+                untested[line.line] = found
             case _:
                 pass
-    if len(untested) > _UNTESTED_ALLOWED:
-        reasons.append(f"lines with fewer than {FEWEST_CASES} cases that matter in the model: {', '.join(untested)}")
+    reasons += _too_many_untested(untested, "lines of the model")
     if not any(line.interchange is not None and line.interchange.passed for line in evidence.lines):
         reasons.append("no line was shown to be the model's by interchange")
     match evidence.complement.status:
