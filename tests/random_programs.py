@@ -1,6 +1,7 @@
 """Random programs without mistakes, for tests of everything that should hold for any program."""
 
 import random
+from dataclasses import replace
 from itertools import combinations
 
 import torch
@@ -200,8 +201,32 @@ class _Builder:
         return Program(self.vocabulary, self.n_positions, tuple(self.statements), self.tensors)
 
 
+class _CompilableBuilder(_Builder):
+    """Lines that a GPT-2 can hold, most of them: no norms but the model's own, and one activation for all networks."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        while len(self.vocabulary) < 2:  # with a single token nothing can be said
+            super().__init__(rng)
+        self.activation = rng.choice(["gelu_new", "gelu", "relu"])
+
+    def add_norm(self) -> None:
+        self.add_aggregate()
+
+    def add_network(self) -> None:
+        super().add_network()
+        line = self.statements[-1]
+        function = replace(line.function, activation=self.activation, eps=None)
+        self.statements[-1] = replace(line, function=function)
+
+
 def random_program(rng: random.Random) -> Program:
     return _Builder(rng).program()
+
+
+def random_compilable_program(rng: random.Random) -> Program:
+    """What no GPT-2 holds is rare in it, and not excluded."""
+    return _CompilableBuilder(rng).program()
 
 
 # A source of randomness and not the programs themselves: the type checks inside drawing them use Python's own

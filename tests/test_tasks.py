@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from drasp.errors import DraspError
-from drasp.tasks import EDITS, TASKS, Language, answer_task, each_row, language_task
+from drasp.tasks import EDITS, TASKS, Language, Task, answer_task, each_row, language_task
 from drasp.tasks.automaton import Language as Automaton
 
 N_POSITIONS = {
@@ -339,3 +339,17 @@ def test_an_answer_that_cannot_be_computed_stays():
         (x, y), (new, after) = x_and_y(task, inputs, row), x_and_y(task, edited, row)
         assert x != new
         assert y == after
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        answer_task("short", "ab", lambda x: x[:, :1], lengths=range(2, 6), longest_input=9, room=9, ends=False),
+        language_task("short", Language("ab", "(a|b)*"), lengths=range(2, 6), room=9),
+    ],
+)
+def test_a_task_with_little_room_has_few_positions_and_uses_them_all(task: Task):
+    inputs = task.pool(500, np.random.default_rng(0))
+    assert int((inputs.offsets + inputs.lengths).max()) == 9
+    assert int(inputs.offsets.min()) == 0
+    assert int(inputs.positions.max()) < task.n_positions < 15

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from drasp.compiler import compile_program
     from drasp.decompiler.pipeline import decompile
     from drasp.errors import DraspError
     from drasp.language import Interpreter, Program, load_program, parse, to_text
@@ -19,6 +20,7 @@ __all__ = [
     "Program",
     "Transformer",
     "Vocabulary",
+    "compile_program",
     "decompile",
     "load_model",
     "load_program",
@@ -35,6 +37,7 @@ _HOMES = {
     "Program": "language",
     "Transformer": "transformer",
     "Vocabulary": "vocabulary",
+    "compile_program": "compiler",
     "decompile": "decompiler.pipeline",
     "load_model": "model_files",
     "load_task": "tasks",

@@ -99,6 +99,7 @@ class Task:
     n_positions: int
     ends: bool = True  # whether EOS closes the answer
     spread: int = 1  # positions that an input takes up for each unit of its length
+    room: int = MAX_LENGTH  # the length at which an input leaves no room for an offset
     edit: EditTokens | None = None  # changes that keep inputs in kind; without, any ordinary token for another
 
     def __post_init__(self) -> None:
@@ -138,7 +139,7 @@ class Task:
             raise DraspError(f"task {self.name}: no inputs of length {min(missing)}")
         x = self._tokens("draw", lambda: self.draw(rng, lengths), len(lengths))
         if random_offsets:
-            offsets = rng.integers(0, self.spread * (MAX_LENGTH - lengths) + 1)
+            offsets = rng.integers(0, self.spread * (self.room - lengths) + 1)
         else:
             offsets = np.zeros_like(lengths)
         return self._inputs(x, self._answers(x), lengths, offsets)
@@ -248,12 +249,14 @@ def answer_task(
     longest_input: int = MAX_LENGTH,
     longest_answer: int = 1,
     ends: bool = True,
+    room: int = MAX_LENGTH,
     edit: EditTokens | None = None,
 ) -> Task:
     """A task `BOS x SEP y EOS`, where the model says y and EOS; without `draw`, x is uniform over the symbols.
 
-    `longest_input` and `longest_answer` are the tokens that x and y have at most, at length 150. `edit` changes x so
-    that it stays in kind, where not every string of symbols is an input.
+    `longest_input` and `longest_answer` are the tokens that x and y have at most, at the longest length. `room` is that
+    length: an input's offset and length add up to at most as much. `edit` changes x so that it stays in kind, where not
+    every string of symbols is an input.
     """
     return Task(
         name=name,
@@ -266,6 +269,7 @@ def answer_task(
         ends=ends,
         edit=edit,
         spread=2 if longest_answer == longest_input else 1,
+        room=room,
     )
 
 
@@ -276,10 +280,12 @@ def language_task(
     draw: Draw | None = None,
     about: str = "",
     lengths: Sequence[int] = range(1, MAX_LENGTH + 1),
+    room: int = MAX_LENGTH,
 ) -> Task:
     """A task `BOS x EOS` with x in a language, where the model says which tokens may come next.
 
-    Without `draw`, x is uniform over the language's words of its length.
+    Without `draw`, x is uniform over the language's words of its length. An input's offset and length add up to at most
+    `room`.
     """
     return Task(
         name=name,
@@ -288,7 +294,8 @@ def language_task(
         draw=draw or language.uniform_words,
         answer=language,
         lengths=tuple(n for n in lengths if language.has_length(n)),
-        n_positions=MAX_LENGTH + 2,
+        n_positions=room + 2,
+        room=room,
     )
 
 

@@ -18,6 +18,7 @@ from drasp.tasks import Task
 from drasp.training.layout import Batch, lay_out, lay_out_pairs
 from drasp.training.recipe import BATCH, OFFSETS, TEST_EVERY, TEST_INPUTS, WEIGHT_DECAY, Accuracies, Recipe
 from drasp.transformer import Transformer, assemble, initial_weights
+from drasp.vocabulary import Output
 
 # A model that is not yet right on these need not be tested on all.
 PROBE = 128
@@ -108,11 +109,7 @@ class Run:
         pool = self.task.pool(BATCH * steps, self._rng, *self.task.bins[0])
         total = 0.0
         for i, batch in enumerate(lay_out_pairs(pool, BATCH)):
-            logits = Forward(self.model)(batch.sequences, self.recipe.dropout).logits
-            if self.task.output == "softmax":
-                loss = F.cross_entropy(logits, batch.targets)
-            else:
-                loss = F.binary_cross_entropy_with_logits(logits, batch.targets.to(logits.dtype))
+            loss = loss_of(self.model, batch, self.task.output, self.recipe.dropout)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(list(self._flat.values()), MAX_NORM)
             for group in self._optimiser.param_groups:
@@ -159,6 +156,14 @@ class Run:
     def _moments(self) -> dict[str, dict[str, Tensor]]:
         states = self._optimiser.state
         return {name: {k: v.clone() for k, v in states[flat].items()} for name, flat in self._flat.items()}
+
+
+def loss_of(model: Transformer, batch: Batch, output: Output, dropout: float = 0.0) -> Float[Tensor, ""]:
+    """The mean cross-entropy of a model's answers at the counted positions of a batch."""
+    logits = Forward(model)(batch.sequences, dropout).logits
+    if output == "softmax":
+        return F.cross_entropy(logits, batch.targets)
+    return F.binary_cross_entropy_with_logits(logits, batch.targets.to(logits.dtype))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Models whose program is known, and how far a decompiled program is that one."""

@@ -1,0 +1,95 @@
+"""From a D-RASP program to the weights of a GPT-2: refuse, plan, lay out, write, disguise."""
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from drasp.compiler.disguise import PLAIN, Disguise, Dressed, directions, dress, trained, with_twins
+from drasp.compiler.layout import lay_out
+from drasp.compiler.plan import make_plan
+from drasp.compiler.truth import with_norms, with_sites
+from drasp.compiler.weights import Frame, Writer, model_shape
+from drasp.language import program_files
+from drasp.language.syntax import Place, Program, ProgramError
+from drasp.model_files import write_folder
+from drasp.tasks import TASKS, Task
+from drasp.tasks.loading import TASK_FILE
+from drasp.training.files import check_out, whole_folder
+from drasp.transformer import Shape, Transformer, assemble
+
+MAX_WEIGHTS = 30_000_000
+"""What still compiles and loads in seconds."""
+PROGRAM_FILES = ("program.drasp", "program.safetensors")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A model, by Hugging Face's names, and its program: the known truth, whose lines say what they stand for."""
+
+    shape: Shape
+    weights: dict[str, Tensor]
+    program: Program
+
+    @cached_property
+    def transformer(self) -> Transformer:
+        return assemble(self.shape, self.weights)
+
+    def summary(self) -> str:
+        """What kind of model it is, in a line."""
+        return _size(self.shape)
+
+    def save(self, folder: Path, task: Task | None = None) -> None:
+        """Writes a GPT-2 folder with the model's program beside it: all of it, or nothing.
+
+        With a task of drasp's own, the folder says that the model is for it.
+        """
+        check_out(folder)
+        with whole_folder(folder) as whole:
+            write_folder(whole, self.shape, self.weights)
+            for name, content in program_files(self.program).items():
+                if name in PROGRAM_FILES:
+                    (whole / name).write_bytes(content)
+            if task is not None and TASKS.get(task.name) is task:
+                (whole / TASK_FILE).write_text(json.dumps({"schema_version": 1, "task": task.name}, indent=2) + "\n")
+
+
+def compile_program(program: Program, disguise: Disguise = PLAIN, seed: int = 0) -> Compiled:
+    """A GPT-2 that computes the program; raises a `ProgramError` with the line where there is none.
+
+    The seed is that of the disguise; without one, there is nothing random in a model.
+    """
+    plan = with_twins(make_plan(program), disguise.twin_heads, seed)
+    layout = lay_out(plan)
+    blocks = directions(layout.width, disguise.superposition, seed)
+    shape = model_shape(
+        layout, blocks.shape[1], plan.n_heads + disguise.idle_heads, layout.d_hidden + disguise.idle_mlps
+    )
+    _check_size(shape)
+    frame = Frame.of(blocks, shape.d_model, disguise.norm_size)
+    writer = Writer(layout, shape, frame)
+    dressed = dress(Dressed(shape, writer.weights(), frame.constant), disguise, seed)
+    weights = {name: weight.to(torch.get_default_dtype()).contiguous() for name, weight in dressed.items()}
+    if disguise.task is not None and disguise.training_steps:
+        weights = trained(shape, weights, disguise.task, disguise.training_steps, seed)
+    return Compiled(shape, weights, with_norms(writer) if disguise.norms_matter else with_sites(plan))
+
+
+def n_weights(shape: Shape) -> int:
+    return sum(math.prod(size) for size in shape.weight_shapes().values())
+
+
+def _size(shape: Shape) -> str:
+    parts = ((shape.n_layers, "layer"), (shape.n_heads, "head"), (shape.d_hidden, "hidden unit"))
+    layers, heads, units = (f"{count:,} {name}{'s' * (count > 1)}" for count, name in parts)
+    form = f"{layers} of {heads} and {units} ({shape.activation}), d_model {shape.d_model:,}"
+    return f"{form}, {n_weights(shape):,} weights"
+
+
+def _check_size(shape: Shape) -> None:
+    if n_weights(shape) > MAX_WEIGHTS:
+        raise ProgramError(Place(), f"the model would have {_size(shape)}; expected at most {MAX_WEIGHTS:,} weights")
