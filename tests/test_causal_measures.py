@@ -382,11 +382,12 @@ def test_ties_count_for_the_model_between_two_tokens():
     model = torch.tensor([[[3.0, 1.0, 0.0], [3.0, 1.0, 0.0], [3.0, 1.0, 0.0], [0.0, 3.0, 0.0]]])
     other = torch.tensor([[[2.0, 2.0, 0.0], [2.0, 2.0, 2.0], [1.0, 2.0, 0.0], [0.0, 3.0, 0.0]]])
     other[0, 0, 1] += 1e-6  # by which the second token is said
-    same, tied = alike(model, other, "softmax")
-    assert same.tolist() == [[True, False, False, True]]  # among three that are alike none is said
+    same, tied, unsaid = alike(model, other, "softmax")
+    assert same.tolist() == [[True, False, False, True]]
     assert tied.tolist() == [[True, False, False, False]]
+    assert unsaid.tolist() == [[False, True, False, False]]  # among three that are alike none is said
     model, other = torch.tensor([[[1.0, -1.0, 1.0]]]), torch.tensor([[[5.0, 1e-6, 1.0]]])
-    assert [x.tolist() for x in alike(model, other, "sigmoid")] == [[[True]], [[True]]]
+    assert [x.tolist() for x in alike(model, other, "sigmoid")] == [[[True]], [[True]], [[False]]]
     assert alike(model, torch.tensor([[[5.0, 1e-3, 1.0]]]), "sigmoid")[0].tolist() == [[False]]
     assert margins(model, "sigmoid").tolist() == [[1.0]]
 

@@ -110,8 +110,8 @@ def causal_reasons(evidence: Evidence) -> list[str]:
     reasons += [f"{line.line} ({line.origin}) is not what it replaced: {m}" for line, m in replaced if m.failed]
     untested = {line.line: m for line, m in replaced if m.status == "untested" and not m.idle}
     reasons += _too_many_untested(untested, "replaced lines")
-    tested = [evidence.edited, *(m for _, m in replaced)]
-    if replaced and all(measure.status in ("untested", "not_applicable") for measure in tested):
+    shown = [m for line, found in replaced for m in (found, line.attention, line.splice) if m is not None]
+    if replaced and not any(measure.passed for measure in (evidence.edited, *shown)):
         reasons.append("nothing shows that the lines that were replaced are true")
     return reasons
 

@@ -153,10 +153,10 @@ def differing(a: Logits, b: Logits, output: Output) -> Where:
     return differs.any(-1) if differs.ndim == 3 else differs
 
 
-def alike(reference: Logits, other: Logits, output: Output) -> tuple[Where, Where]:
-    """Where the other answers as the reference does; and where it does so by a tie.
+def alike(reference: Logits, other: Logits, output: Output) -> tuple[Where, Where, Where]:
+    """Where the other answers as the reference does; where it does so by a tie; and where its answer is open.
 
-    A tie is between at most two tokens, one of them the reference's.
+    A tie of two tokens, one of them the reference's, counts for it. Of more than two, it is no answer at all.
     """
     tolerance = _TIE * other.abs().amax(-1, keepdim=True)
     same = ~differing(reference, other, output)
@@ -164,8 +164,8 @@ def alike(reference: Logits, other: Logits, output: Output) -> tuple[Where, Wher
         near = other.abs() <= tolerance
         fits = (((reference > 0) == (other > 0)) | near).all(-1)
         tied = ~same & fits & (near.sum(-1) <= 2)
-        return same | tied, tied
+        return same | tied, tied, torch.zeros_like(same)
     near = other >= other.amax(-1, keepdim=True) - tolerance
-    few = near.sum(-1) <= 2
-    tied = ~same & few & near.gather(-1, reference.argmax(-1, keepdim=True))[..., 0]
-    return (same & few) | tied, tied
+    among = near.gather(-1, reference.argmax(-1, keepdim=True))[..., 0]
+    tied, unsaid = ~same & among & (near.sum(-1) == 2), among & (near.sum(-1) > 2)
+    return (same & ~unsaid) | tied, tied, unsaid

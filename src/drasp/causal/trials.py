@@ -186,7 +186,8 @@ def outcome(
     matters = changed & pairs.valid & (margins(reference.after, output) > clear)
     if rows is not None:
         matters = matters & torch.zeros(len(pairs), 1, dtype=torch.bool).index_fill(0, rows, True)
-    same, tied = alike(reference.after, other.after, output)
+    same, tied, unsaid = alike(reference.after, other.after, output)
+    matters = matters & ~unsaid
     count = matters.sum(1)
     some = count > 0
     shares = [((which & matters).sum(1) / count.clamp(min=1))[some] for which in (same, tied)]
