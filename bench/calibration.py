@@ -2,10 +2,10 @@
 
     python bench/calibration.py [--part a|b|c|quick] [--seed S] [--limit N] [--json FILE]
 
-The models are those of bench/ground_truth.py. The true program is the one that a model was compiled from; false ones are
-mutants of it, as far as the benchmark's score calls them not right: all selects of a head dropped, or one of several;
-keys off by one; weights hardened; two rows of a project exchanged; a head under the name of another. A table for each
-kind: how often each measure passes, fails or has nothing to say, and the verdict.
+The models are those of bench/ground_truth.py. The true program is the one that a model was compiled from; false ones
+are mutants of it, as far as the benchmark's score calls them not right: all selects of a head dropped, or one of
+several; keys off by one; weights hardened; two rows of a project exchanged; a head under the name of another. In the
+table for each kind: how many each measure passes and fails, where it has something to say, and the verdict.
 """
 
 import argparse
