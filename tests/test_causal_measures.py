@@ -10,7 +10,7 @@ import naive
 from causal_models import ANSWERS, SETS, lively_gpt2, trials_of
 from drasp.causal import Mechanism, attention, complement, edited, interchange, splice
 from drasp.causal.attention import _places, looks_of
-from drasp.causal.measures import FEWEST_CASES, Cases, Measure, alike, margins, status_of, weighted_mean, worst
+from drasp.causal.measures import CLEAR, FEWEST_CASES, Cases, Measure, alike, margins, status_of, weighted_mean, worst
 from drasp.causal.swaps import model_swap
 from drasp.causal.trials import SOURCES
 from drasp.edits import Replaced
@@ -67,7 +67,7 @@ def clear_margin(model, trials) -> float:
         for _, base, _, places in rows_of(pairs):
             said = hooked(model, *base).said
             found += [margin(said[p], trials.output) for p in places]
-    return 0.02 * sorted(found)[(len(found) - 1) // 2]
+    return CLEAR * sorted(found)[(len(found) - 1) // 2]
 
 
 def share_alike(places, before, after, own_before, own_after, clear, output):

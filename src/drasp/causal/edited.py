@@ -4,14 +4,14 @@ import torch
 
 from drasp.causal.trials import Answers, Outcome, Trials, outcome
 from drasp.language import Interpreter, Program
-from drasp.tasks import EDITS
+from drasp.tasks import EDITS, EditKind
 
 
 @torch.no_grad()
-def edited(program: Program, trials: Trials) -> dict[str, Outcome]:
+def edited(program: Program, trials: Trials) -> dict[EditKind, Outcome]:
     """For each kind of edit, the cases that matter: the edited input is the source, all of which is taken."""
     interpreter = Interpreter.of(program)
-    found: dict[str, list[Outcome]] = {kind: [] for kind in EDITS}
+    found: dict[EditKind, list[Outcome]] = {kind: [] for kind in EDITS}
     for pairs in trials.batches:
         model = Answers(pairs.base_logits, pairs.source_logits)
         ours = Answers(*(interpreter.run(side).logits for side in (pairs.base, pairs.source)))

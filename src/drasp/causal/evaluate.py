@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,13 +16,14 @@ from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Cases, 
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.splice import splice
 from drasp.causal.swaps import origin_of
-from drasp.causal.trials import Amount, Outcome, Trials
+from drasp.causal.trials import SOURCES, Amount, Outcome, Trials
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import ONE, ElementWise, Network
 from drasp.measure import agreeing, predict
-from drasp.tasks import Task
+from drasp.tasks import EditKind, Task
 from drasp.transformer import Transformer
 
+Key = TypeVar("Key", bound=str)
 _MOST_VARIABLES = 2  # that an unnamed MLP may read in a complete program: of more, it could hide the whole of it
 
 
@@ -59,11 +61,11 @@ def evaluate(
         for stream, amount in (("evidence", effort.pairs), ("more evidence", effort.more))
     )
     by_edit = _joined_outcomes(edited(program, trials), edited(program, more))
-    edits = {kind: _measure(trials, found) for kind, found in by_edit.items()}
+    edits = {kind: _measure_of_edit(trials, kind, found) for kind, found in by_edit.items()}
     worst_edit = worst(edits)
     if worst_edit.status == "untested":
         # Where none of them changes answers often enough, all of them together may.
-        worst_edit = _measure(trials, Outcome.joined(list(by_edit.values())))
+        worst_edit = Outcome.joined(list(by_edit.values())).cases.measure(task.bins)
     failing = Outcome.joined(list(by_edit.values())).case if worst_edit.failed else None
     whole = Evidence(
         *agreement,
@@ -72,7 +74,7 @@ def evaluate(
         interchange=NOT_APPLICABLE,
         splice=NOT_APPLICABLE,
         complement=NOT_APPLICABLE,
-        edits=edits,
+        edits={**edits},
         has_cut_down=cut_down is not None,
         without_sites=mechanism.without_sites,
         edited_case=failing,
@@ -111,11 +113,17 @@ def _opaque(program: Program) -> list[str]:
     ]
 
 
+def _measure_of_edit(trials: Trials, kind: EditKind, found: Outcome) -> Measure:
+    """Not applicable where no input can be changed so; idle where no such change ever changes an answer."""
+    there = any(bool((pairs.kinds == SOURCES.index(kind)).any()) for pairs in trials.batches)
+    return found.cases.measure(trials.task.bins, possible=there)
+
+
 def _measure(trials: Trials, found: Outcome) -> Measure:
     return found.cases.measure(trials.task.bins, trials.possible)
 
 
-def _joined_outcomes(*runs: dict[str, Outcome]) -> dict[str, Outcome]:
+def _joined_outcomes(*runs: dict[Key, Outcome]) -> dict[Key, Outcome]:
     return {key: Outcome.joined([run[key] for run in runs if key in run]) for key in runs[0]}
 
 

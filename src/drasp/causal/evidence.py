@@ -12,7 +12,7 @@ from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Measure
 from drasp.causal.trials import Case
 from drasp.records import typed
 
-_UNTESTED_ALLOWED = 1  # of the lines that a verdict asks about, if its few cases do not speak against it
+_UNTESTED_ALLOWED = 1  # of the lines of a complete program, if its few cases do not speak against it
 
 
 @dataclass(frozen=True)
@@ -108,21 +108,20 @@ def causal_reasons(evidence: Evidence) -> list[str]:
             reasons.append(f"{line.line} does not look where the model does: overlap {line.attention_cut_down}")
     replaced = [(line, _of_replacement(line, evidence.has_cut_down)) for line in evidence.lines if line.replaced]
     reasons += [f"{line.line} ({line.origin}) is not what it replaced: {m}" for line, m in replaced if m.failed]
-    untested = {line.line: m for line, m in replaced if m.status == "untested" and not m.idle}
-    reasons += _too_many_untested(untested, "replaced lines")
+    against = {line.line: m for line, m in replaced if _speaks_against(m)}
+    reasons += [
+        f"{line}, which was replaced, has few cases, and they speak against it: {m}" for line, m in against.items()
+    ]
     shown = [m for line, found in replaced for m in (found, line.attention, line.splice) if m is not None]
-    if replaced and not any(measure.passed for measure in (evidence.edited, *shown)):
+    # That no edit ever changes an answer of either side shows something too.
+    if replaced and not evidence.edited.idle and not any(measure.passed for measure in (evidence.edited, *shown)):
         reasons.append("nothing shows that the lines that were replaced are true")
     return reasons
 
 
-def _too_many_untested(untested: Mapping[str, Measure], what: str) -> list[str]:
-    """What is said where more lines have too few cases than may, or those of one speak against it."""
-    against = any(m.value is not None and m.value < PASSING for m in untested.values())
-    if len(untested) <= _UNTESTED_ALLOWED and not against:
-        return []
-    found = ", ".join(f"{line} {measure}" for line, measure in untested.items())
-    return [f"{what} with fewer than {FEWEST_CASES} cases that matter: {found}"]
+def _speaks_against(measure: Measure) -> bool:
+    """Whether a measure has cases, too few to count, and does not pass on them."""
+    return measure.status == "untested" and measure.value is not None and measure.value < PASSING
 
 
 def _of_replacement(line: LineEvidence, has_cut_down: bool) -> Measure:
@@ -145,7 +144,9 @@ def completeness_reasons(evidence: Evidence) -> list[str]:
                 untested[line.line] = found
             case _:
                 pass
-    reasons += _too_many_untested(untested, "lines of the model")
+    if len(untested) > _UNTESTED_ALLOWED or any(map(_speaks_against, untested.values())):
+        found = ", ".join(f"{line} {measure}" for line, measure in untested.items())
+        reasons.append(f"lines with fewer than {FEWEST_CASES} cases that matter in the model: {found}")
     if not any(line.interchange is not None and line.interchange.passed for line in evidence.lines):
         reasons.append("no line was shown to be the model's by interchange")
     match evidence.complement.status:

@@ -13,7 +13,7 @@ for a part of what it reads: then it is *split*.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import permutations, product
 
 from drasp.errors import DraspError
 from drasp.language.syntax import (
@@ -255,9 +255,14 @@ class Mechanism:
     def edges(self) -> dict[Receiver, frozenset[Sender]]:
         """All that is heard, receiver by receiver; by the norm of an attention layer, at `layer 0 attention`."""
         edges: dict[Receiver, set[Sender]] = {}
-        for heard in self.heard.values():
+        for name, heard in self.heard.items():
             for h in heard:
                 edges.setdefault(h.receiver, set()).add(h.sender)
+            if isinstance(self.statements[name], ElementWise):
+                # Of MLPs that are one line, each hears those before it.
+                for one, other in permutations(self.components(name), 2):
+                    if one.layer < other.layer:
+                        edges.setdefault(other.receivers[0], set()).add(one)
         return {receiver: frozenset(senders) for receiver, senders in edges.items()}
 
     @cached_property
