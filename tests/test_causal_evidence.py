@@ -38,7 +38,7 @@ def test_an_exact_program_is_complete(task):
     assert not [m for m in measures if m is not None and (m.failed or (m.value is not None and m.value < 0.98))]
     assert found.causal
     assert {line.origin for line in found.lines} == {"own"}
-    assert sum(line.interchange.passed for line in found.lines) >= 5
+    assert sum(line.interchange.passed for line in found.lines) >= 2
     few = [line.line for line in found.lines if line.interchange.status == "untested" and not line.interchange.idle]
     assert (found.grade == "complete") == (len(few) <= 1)
 

@@ -12,14 +12,15 @@ from drasp.causal.complement import complement
 from drasp.causal.edited import edited
 from drasp.causal.evidence import Evidence, LineEvidence, causal_reasons, completeness_reasons, of_lines
 from drasp.causal.interchange import interchange
-from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Cases, Measure, worst
+from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Cases, Measure, differing, worst
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.splice import splice
 from drasp.causal.swaps import origin_of
-from drasp.causal.trials import SOURCES, Amount, Outcome, Trials
+from drasp.causal.trials import SOURCES, Amount, Outcome, Trials, wanted
+from drasp.forward import Forward
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import ONE, ElementWise, Network
-from drasp.measure import agreeing, predict
+from drasp.sequences import Sequences
 from drasp.tasks import EditKind, Task
 from drasp.transformer import Transformer
 
@@ -133,15 +134,18 @@ def _agreement(
 ) -> tuple[Measure, Measure]:
     """Of M|G and of P with M, on the task's own inputs."""
     inputs = task.pool(effort.inputs, np.random.default_rng([seed, *b"agreement"]))
-    model = predict(transformer, inputs, task.output)
-
-    def measured(which: Program) -> Measure:
-        said = predict(Interpreter.of(which), inputs, task.output)
-        same = agreeing(model, said, inputs.counted).float()
-        return Cases(same, torch.zeros_like(same), inputs.lengths).measure(task.bins)
-
-    own = measured(program)
-    return own if cut_down is None else measured(cut_down), own
+    # Where nothing was replaced both are the same, and run once.
+    subjects = [program] if cut_down is None or cut_down is program else [program, cut_down]
+    same = [torch.zeros(len(inputs)) for _ in subjects]
+    for rows, batch in inputs.batches():
+        where, valid = wanted(batch)
+        sequences = Sequences(batch.ids, batch.positions, where)
+        model = Forward(transformer)(sequences).logits
+        for subject, alike in zip(subjects, same, strict=True):
+            differs = differing(model, Interpreter.of(subject).run(sequences).logits, task.output) & valid
+            alike[rows] = (~differs.any(1)).float()
+    measures = [Cases(each, torch.zeros_like(each), inputs.lengths).measure(task.bins) for each in same]
+    return measures[-1], measures[0]
 
 
 def _lines(
@@ -200,8 +204,10 @@ def _with_more(trials: Trials, first: Outcome, again: Callable[[], Outcome]) -> 
 
 
 def _is_open(found: Measure) -> bool:
-    """Whether more cases could change what a measure says: there are few, or the value passes and its interval not."""
-    return found.n < FEWEST_CASES or (found.failed and found.value is not None and found.value >= PASSING)
+    """Whether more cases could change what a measure says: some are there, but few; or the value passes and its
+    interval does not. What no source has changed so far stays idle.
+    """
+    return 0 < found.n < FEWEST_CASES or (found.failed and found.value is not None and found.value >= PASSING)
 
 
 def _looks_cut_down(mechanism: Mechanism, trials: Trials, cut_down: Program) -> dict[str, Measure]:

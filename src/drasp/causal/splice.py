@@ -45,11 +45,15 @@ def splice(program: Program, trials: Trials) -> dict[str, Measure]:
     """For each aggregate and each MLP's line, how well it does in its component's place."""
     mechanism = Mechanism.of(program)
     found: dict[str, Measure] = {}
+    by_weights: dict[object, Measure] = {}  # which aggregates of the same selectors share
     for statement in program.statements:
         match statement:
-            case Aggregate(name):
-                heads = [c for c in mechanism.components(name) if c.kind == "head"]
-                found[name] = _measure(trials, _aggregate(program, trials, name, heads)) if heads else NOT_APPLICABLE
+            case Aggregate(name, selectors):
+                heads = tuple(c for c in mechanism.components(name) if c.kind == "head")
+                if (selectors, heads) not in by_weights:
+                    divergences = _aggregate(program, trials, name, heads) if heads else ()
+                    by_weights[selectors, heads] = _measure(trials, divergences)
+                found[name] = by_weights[selectors, heads]
             case ElementWise(name):
                 mlps = _mapped(program, mechanism, trials.transformer, statement)
                 found[name] = _measure(trials, _function(program, trials, name, mlps)) if mlps else NOT_APPLICABLE
@@ -64,7 +68,9 @@ def _mean_divergence(pairs: Pairs, logits: Logits, output: Output) -> Float[Tens
     return each.sum(1) / pairs.valid.sum(1)
 
 
-def _aggregate(program: Program, trials: Trials, name: str, heads: list[Component]) -> Iterable[tuple[Tensor, Tensor]]:
+def _aggregate(
+    program: Program, trials: Trials, name: str, heads: tuple[Component, ...]
+) -> Iterable[tuple[Tensor, Tensor]]:
     """Divergences with the program's weights in the heads' place, and with those of the sources."""
     interpreter, sites = Interpreter.of(program), [Pattern(head) for head in heads]
     narrow = all(head.layer + 1 == trials.transformer.anatomy.n_layers for head in heads)

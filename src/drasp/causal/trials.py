@@ -80,9 +80,7 @@ class Trials:
         batches: list[Pairs] = []
         for rows, ours in base.batches(_TOKENS):
             theirs = source.rows(rows)
-            counts = ours.counted.sum(1)
-            where = ours.counted.float().argsort(dim=1, descending=True, stable=True)[:, : int(counts.max())]
-            valid = torch.arange(where.shape[1]) < counts[:, None]
+            where, valid = wanted(ours)
             before, after = (Sequences(inputs.ids, inputs.positions, where) for inputs in (ours, theirs))
             logits, other = forward(before).logits, forward(after).logits
             batches.append(Pairs(before, after, valid, kinds[rows], ours.lengths, ours.sizes, logits, other))
@@ -105,6 +103,13 @@ class Trials:
     def possible(self) -> bool:
         """Whether the model ever answers otherwise on a source: if not, a swap of everything changes nothing."""
         return any(bool((differing(p.base_logits, p.source_logits, self.output) & p.valid).any()) for p in self.batches)
+
+
+def wanted(inputs: Inputs) -> tuple[Int[Tensor, "batch wanted"], Bool[Tensor, "batch wanted"]]:
+    """The positions at which answers count, those of each row first, and which of them are more than filling."""
+    counts = inputs.counted.sum(1)
+    where = inputs.counted.float().argsort(dim=1, descending=True, stable=True)[:, : int(counts.max())]
+    return where, torch.arange(where.shape[1]) < counts[:, None]
 
 
 def _pairs(task: Task, kind: int, amount: Amount, rng: np.random.Generator) -> tuple[Inputs, Inputs]:

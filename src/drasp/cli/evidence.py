@@ -33,11 +33,11 @@ def print_evidence(console: Console, program: Program, evidence: Evidence) -> No
     for line in evidence.lines:
         if line.case is not None:
             failed = "; ".join(line.failures())
-            _print_case(console, f"{line.line} ({failed})", line.case, "taken from", program)
+            _print_case(console, f"{line.line} ({failed})", line.case, "taken from")
     if evidence.edited_case is not None:
-        _print_case(console, "edited inputs", evidence.edited_case, "changed to", program)
+        _print_case(console, "edited inputs", evidence.edited_case, "changed to")
     if evidence.complement.failed and evidence.complement_case is not None:
-        _print_case(console, "complement", evidence.complement_case, "what is left out from", program)
+        _print_complement(console, evidence.complement_case)
 
 
 def _print_lines(console: Console, evidence: Evidence) -> None:
@@ -92,14 +92,25 @@ def _print_verdict(console: Console, program: Program, evidence: Evidence) -> No
         console.print(f"- {reason}", markup=False, soft_wrap=True)
 
 
-def _print_case(console: Console, what: str, case: Case, how: str, program: Program) -> None:
-    after = program.vocabulary.tokens[program.vocabulary.ids[case.tokens[case.position]]]
+def _print_case(console: Console, what: str, case: Case, how: str) -> None:
     lines = [
         f"\n{what}",
         f"  {_shown(case.tokens, case.position)}   (offset {case.offset})",
         f"  {how} {_shown(case.source, case.position)}   (offset {case.source_offset})",
-        f"  after position {case.position} ({after}) the model says {case.model} (before: {case.model_before}), "
+        f"  after position {case.position} ({case.tokens[case.position]}) "
+        f"the model says {case.model} (before: {case.model_before}), "
         f"the program {case.program} (before: {case.program_before})",
+    ]
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _print_complement(console: Console, case: Case) -> None:
+    lines = [
+        "\ncomplement",
+        f"  {_shown(case.tokens, case.position)}   (offset {case.offset}): the model says {case.model}",
+        f"  {_shown(case.source, case.position)}   (offset {case.source_offset}): {case.model_before}",
+        f"  the first, with all that the program leaves out from the second: {case.program}",
     ]
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
