@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from drasp.errors import DraspError
-from drasp.tasks import TASKS, Language, Task, answer_task, each_row, language_task
+from drasp.tasks import EDITS, TASKS, Language, Task, answer_task, each_row, language_task
 from drasp.tasks.automaton import Language as Automaton
 
 N_POSITIONS = {
@@ -274,6 +274,71 @@ def test_an_own_task_that_is_wrong_says_so():
         answer_task("t", "ab", lambda x: x).pool(50, rng)
     with pytest.raises(DraspError, match="expression '\\(a' over a, b"):
         Language("ab", "(a")
+
+
+# ------------------------------------------------------------------------------------------------ edited inputs
+
+DISTINCT = ("sort", "unique_copy", "unique_reverse")
+
+
+def x_and_y(task, inputs, row: int) -> tuple[list[str], list[str]]:
+    names = [task.vocabulary.tokens[i] for i in inputs.ids[row, : int(inputs.sizes[row])].tolist()]
+    end = names.index("SEP") if "SEP" in names else names.index("EOS")
+    return names[1:end], [name for name in names[end + 1 :] if name not in ("EOS", "PAD")]
+
+
+@pytest.mark.parametrize("kind", EDITS)
+@pytest.mark.parametrize("name", TASKS)
+def test_edits_change_the_tokens_of_x_alone_and_y_follows(name, kind):
+    task = TASKS[name]
+    inputs = task.pool(60, np.random.default_rng(0), longest=60)
+    edited = task.edited(inputs, kind, np.random.default_rng(1))
+    assert edited.offsets.tolist() == inputs.offsets.tolist()
+    changed = 0
+    for row in range(len(inputs)):
+        (x, _), (new, y) = x_and_y(task, inputs, row), x_and_y(task, edited, row)
+        assert len(x) == len(new)
+        different = sum(a != b for a, b in zip(x, new, strict=True))
+        changed += different > 0
+        if kind == "one token":
+            assert different <= 1
+        if kind == "two swapped":
+            assert different in (0, 2)
+            assert Counter(x) == Counter(new)
+        if name in DISTINCT:
+            assert len(set(new)) == len(new)
+        if name == "unique_bigram_copy":
+            assert len(set(itertools.pairwise(new))) == len(new) - 1
+        if name == "addition":
+            first, second = "".join(new).split("+")
+            assert "0" not in (first[0], second[0]) or "1" in (first, second) or "0" in (first, second)
+            assert int("".join(y), 2) == int(first, 2) + int(second, 2)
+        if name == "count":
+            assert list(map(int, y)) == list(range(int(new[0]), int(new[1]) + 1))
+        if name == "sort":
+            assert list(map(int, y)) == sorted(map(int, new))
+        if name in ("unique_copy", "repeat_copy", "unique_bigram_copy"):
+            assert y == new
+        if name == "parity":
+            assert y == [str(new.count("1") % 2)]
+    one_letter = name in ("aastar", "aaaastar") or (name == "tomita1" and kind == "two swapped")
+    assert (changed == 0) == (one_letter or (name == "count" and kind != "all tokens"))
+
+
+def test_an_answer_that_cannot_be_computed_stays():
+    def answer(x: list[int]) -> list[int]:
+        return [["ab", "ba"].index("".join("ab"[i] for i in x[:2]))]
+
+    def draw(rng, lengths):
+        return np.stack([np.array([0, 1])[:: rng.choice([-1, 1])] for _ in lengths])
+
+    task = answer_task("pair", "ab", each_row(answer), draw=draw, lengths=[2])
+    inputs = task.pool(20, np.random.default_rng(0))
+    edited = task.edited(inputs, "one token", np.random.default_rng(0))
+    for row in range(len(inputs)):
+        (x, y), (new, after) = x_and_y(task, inputs, row), x_and_y(task, edited, row)
+        assert x != new
+        assert y == after
 
 
 @pytest.mark.parametrize(

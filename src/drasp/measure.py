@@ -17,6 +17,16 @@ Model = Callable[[Int[Tensor, "n width"], Int[Tensor, "n width"]], Float[Tensor,
 Predictions = Int[Tensor, "n width"] | Bool[Tensor, "n width n_vocab"]
 
 
+def wilson_interval(share: float, total: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share of so many cases, which is sound near 0 and 1 as well."""
+    z = 1.959963984540054
+    centre = share + z * z / (2 * total)
+    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
+    scale = 1 + z * z / total
+    # Rounding must not put the value itself outside.
+    return max(0.0, min(share, (centre - half) / scale)), min(1.0, max(share, (centre + half) / scale))
+
+
 @dataclass(frozen=True)
 class Share:
     """So many of so many inputs."""
@@ -34,15 +44,8 @@ class Share:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval, which is sound near 0 and 1 as well."""
-        if not self.total:
-            return 0.0, 1.0
-        z, n, p = 1.959963984540054, self.total, self.value
-        centre = p + z * z / (2 * n)
-        half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        scale = 1 + z * z / n
-        # Rounding must not put the value itself outside.
-        return max(0.0, min(p, (centre - half) / scale)), min(1.0, max(p, (centre + half) / scale))
+        """The 95 % interval of the share."""
+        return wilson_interval(self.value, self.total) if self.total else (0.0, 1.0)
 
     def __str__(self) -> str:
         low, high = self.interval

@@ -113,15 +113,25 @@ def verify(
     task: TaskName = None,
     samples: Annotated[int, typer.Option(min=1, help="How many inputs are drawn.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Of the inputs that are drawn.")] = 1,
+    causal: Annotated[bool, typer.Option("--causal", help="Intervene: is each line what the model does?")] = False,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
     """Measure how often a program answers as a model does, and show the first inputs on which they differ.
 
-    Example: drasp verify result bin_majority
+    With --causal, take each line from other inputs, in the program and in the model, and compare.
+
+    Examples:
+
+    drasp verify result bin_majority
+
+    drasp verify result bin_majority --causal
     """
+    from drasp.causal import evaluate
+    from drasp.cli.evidence import print_evidence
+    from drasp.cli.threads import one_thread
     from drasp.decompiler.verify import verify as run
-    from drasp.language import load_program
+    from drasp.language import load_program, load_pruned
 
     place = on_device(device)
     with place:
@@ -129,10 +139,19 @@ def verify(
         transformer, its_task = _model_and_task(model, task)
     if loaded.vocabulary.tokens != its_task.vocabulary.tokens:
         raise DraspError(f"{program}: its tokens are not those of task {its_task.name}")
+    evidence = None
+    if causal:
+        one_thread()
+        with place:
+            evidence = evaluate(loaded, transformer, its_task, load_pruned(program), seed=seed)
+        if not as_json:
+            print_evidence(Console(highlight=False), loaded, evidence)
+            return
     with place:
         found = run(loaded, transformer, its_task, samples, seed)
     if as_json:
-        typer.echo(json.dumps(_verification_json(found), indent=2))
+        content = _verification_json(found) | ({"causal": evidence.to_json()} if evidence else {})
+        typer.echo(json.dumps(content, indent=2))
         return
     for name, share in (*found.bins, ("all lengths", found.overall)):
         typer.echo(f"{name:>12}: {share} inputs answered alike")

@@ -5,7 +5,7 @@ torch, `to_python` writes it as stand-alone NumPy, and two decorators extend its
 """
 
 from drasp.language.checker import check, variable_types
-from drasp.language.files import load_program, program_files
+from drasp.language.files import PRUNED, load_program, load_pruned, program_files
 from drasp.language.function_primitives import function_primitive, function_primitives, same_basis
 from drasp.language.interpreter import Interpreter
 from drasp.language.numpy_source import to_python
@@ -15,6 +15,7 @@ from drasp.language.syntax import Program, ProgramError
 from drasp.language.tensor_primitives import indices, tensor_primitive, tensor_primitives
 
 __all__ = [
+    "PRUNED",
     "Interpreter",
     "Program",
     "ProgramError",
@@ -23,6 +24,7 @@ __all__ = [
     "function_primitives",
     "indices",
     "load_program",
+    "load_pruned",
     "parse",
     "program_files",
     "same_basis",

@@ -16,6 +16,9 @@ from drasp.language.parser import parse
 from drasp.language.printer import to_text
 from drasp.language.syntax import Program, ProgramError
 
+PRUNED = "pruned.drasp"
+"""In a result's folder: the model cut down, with its own tensors, before lines were named."""
+
 
 def program_files(program: Program) -> dict[str, bytes]:
     """The files that hold a program, by name: text, tensors, the stand-alone Python, LaTeX and JSON."""
@@ -44,6 +47,13 @@ def load_program(path: Path) -> Program:
         return parse(text.replace("\r\n", "\n"), _read_tensors(file.with_suffix(".safetensors")))
     except ProgramError as error:
         raise error.in_file(str(file)) from None
+
+
+def load_pruned(path: Path) -> Program | None:
+    """The model cut down, which a result's folder holds beside `program.drasp`; None where it does not."""
+    folder = path if path.is_dir() else path.parent
+    is_result = path.is_dir() or path.name == "program.drasp"
+    return load_program(folder / PRUNED) if is_result and (folder / PRUNED).is_file() else None
 
 
 def _read_tensors(file: Path) -> Mapping[str, Tensor]:

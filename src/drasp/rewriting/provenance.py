@@ -65,11 +65,11 @@ def without_heard(program: Program, statement: Statement, operand: Operand) -> t
     """The sites of a line that reads an operand no more: without the edges from what nothing else stands for."""
     known = standing(program)
     gone = set(known[operand.variable]).difference(*(known[v.variable] for v in statement.operands if v != operand))
-    edges = {Edge(component, receiver) for receiver, _ in _hearing(statement) for component in gone}
+    edges = {Edge(component, receiver) for receiver, _ in hearing(statement) for component in gone}
     return tuple(site for site in statement.sites if site not in edges)
 
 
-def _hearing(statement: Statement) -> Iterator[tuple[Receiver, tuple[Operand, ...]]]:
+def hearing(statement: Statement) -> Iterator[tuple[Receiver, tuple[Operand, ...]]]:
     """A line's receivers, with what it reads at each."""
     match statement:
         case Select(query=query, key=key):
@@ -95,7 +95,7 @@ def _hearing(statement: Statement) -> Iterator[tuple[Receiver, tuple[Operand, ..
 
 def _listening(statement: Statement, known: Standing) -> Iterator[tuple[Receiver, tuple[Operand, ...]]]:
     """Its own receivers, and those of components that it hears by way of what it reads, not from a line of theirs."""
-    waiting = list(_hearing(statement))
+    waiting = list(hearing(statement))
     known_receivers = {receiver for receiver, _ in waiting}
     for receiver, read in waiting:
         yield receiver, read

@@ -2,12 +2,14 @@
 
 from drasp.tasks.automaton import Language
 from drasp.tasks.loading import TASKS, load_task, recorded_task, task_of_model
-from drasp.tasks.task import BINS, MAX_LENGTH, Inputs, Task, answer_task, each_row, language_task
+from drasp.tasks.task import BINS, EDITS, MAX_LENGTH, EditKind, Inputs, Task, answer_task, each_row, language_task
 
 __all__ = [
     "BINS",
+    "EDITS",
     "MAX_LENGTH",
     "TASKS",
+    "EditKind",
     "Inputs",
     "Language",
     "Task",

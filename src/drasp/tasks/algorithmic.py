@@ -4,7 +4,7 @@ import string
 
 import numpy as np
 
-from drasp.tasks.task import HOLE, MAX_LENGTH, answer_task, scatter, uniform, within
+from drasp.tasks.task import HOLE, MAX_LENGTH, EditKind, answer_task, any_token, scatter, swapped, uniform, within
 
 Array = np.ndarray
 
@@ -102,6 +102,55 @@ def _counts(x: Array, n_symbols: int) -> Array:
     return np.bincount(flat, minlength=len(x) * n_symbols).reshape(len(x), n_symbols)
 
 
+def _edit_distinct(rng: np.random.Generator, x: Array, kind: EditKind) -> Array:
+    """One number becomes another that is not there; or all are drawn anew; or two are swapped."""
+    if kind == "two swapped":
+        return swapped(rng, x)
+    if kind == "all tokens":
+        fresh = _distinct_numbers(rng, (x != HOLE).sum(1))
+        return np.pad(fresh, ((0, 0), (0, x.shape[1] - fresh.shape[1])), constant_values=HOLE)
+    free = _counts(x, MAX_LENGTH) == 0
+    other = scatter(rng, free, np.minimum(free.sum(1), 1)).argmax(1)
+    place = scatter(rng, x != HOLE, np.minimum(free.sum(1), 1))
+    return np.where(place, other[:, None], x)
+
+
+_OTHER_BIGRAM_SYMBOL = any_token(_N_BIGRAM_SYMBOLS)
+_ATTEMPTS = 20  # at an edit that leaves no pair of neighbours twice; the longest inputs have few such edits
+
+
+def _edit_bigrams(rng: np.random.Generator, x: Array, kind: EditKind) -> Array:
+    """One token becomes another, or two are swapped, so that no pair is there twice; or all are drawn anew."""
+    if kind == "all tokens":
+        fresh = _distinct_bigrams(rng, (x != HOLE).sum(1))
+        return np.pad(fresh, ((0, 0), (0, x.shape[1] - fresh.shape[1])), constant_values=HOLE)
+    new = x.copy()
+    todo = np.arange(len(x))
+    for _ in range(_ATTEMPTS):
+        tried = _OTHER_BIGRAM_SYMBOL(rng, x[todo], kind)
+        pairs = np.where(tried[:, 1:] == HOLE, HOLE, tried[:, :-1] * _N_BIGRAM_SYMBOLS + tried[:, 1:])
+        fine = (_counts(pairs, _N_BIGRAM_SYMBOLS**2) <= 1).all(1)
+        new[todo[fine]] = tried[fine]
+        todo = todo[~fine]
+    return new
+
+
+def _edit_range(rng: np.random.Generator, x: Array, kind: EditKind) -> Array:
+    """Both ends move alike, which keeps the answer's length; nothing else does."""
+    if kind != "all tokens":
+        return x
+    start = rng.integers(0, MAX_LENGTH - (x[:, 1] - x[:, 0]))
+    return np.where(x == HOLE, HOLE, x + (start - x[:, 0])[:, None])
+
+
+def _edit_bits_of_summands(rng: np.random.Generator, x: Array, kind: EditKind) -> Array:
+    """Bits that do not lead, changed or swapped; the plus stays where it is."""
+    before = np.pad(x, ((0, 0), (1, 0)), constant_values=_PLUS)[:, :-1]
+    free = (x != HOLE) & (x != _PLUS) & (before != _PLUS)
+    bits = np.where(free, x, HOLE)
+    return np.where(free, any_token(2)(rng, bits, kind), x)
+
+
 def _most_frequent(x: Array) -> Array:
     return _counts(x, int(x.max(initial=0)) + 1).argmax(1)[:, None]
 
@@ -167,6 +216,7 @@ ALGORITHMIC = (
         _NUMBERS,
         lambda x: np.sort(x, axis=1),
         draw=_distinct_numbers,
+        edit=_edit_distinct,
         longest_answer=MAX_LENGTH,
         about="distinct numbers in ascending order",
     ),
@@ -177,6 +227,7 @@ ALGORITHMIC = (
         draw=_first_and_last,
         lengths=range(2, MAX_LENGTH + 1),
         longest_input=2,
+        edit=_edit_range,
         longest_answer=MAX_LENGTH,
         about="the numbers from the first to the second",
     ),
@@ -185,6 +236,7 @@ ALGORITHMIC = (
         _NUMBERS,
         lambda x: x,
         draw=_distinct_numbers,
+        edit=_edit_distinct,
         longest_answer=MAX_LENGTH,
         about="the same again, no token twice",
     ),
@@ -193,6 +245,7 @@ ALGORITHMIC = (
         [str(n) for n in range(_N_BIGRAM_SYMBOLS)],
         lambda x: x,
         draw=_distinct_bigrams,
+        edit=_edit_bigrams,
         longest_answer=MAX_LENGTH,
         about="the same again, no pair of neighbours twice",
     ),
@@ -201,6 +254,7 @@ ALGORITHMIC = (
         _NUMBERS,
         lambda x: x[:, ::-1],
         draw=_distinct_numbers,
+        edit=_edit_distinct,
         longest_answer=MAX_LENGTH,
         about="the same backwards, no token twice",
     ),
@@ -225,6 +279,7 @@ ALGORITHMIC = (
         _sum,
         draw=_two_summands,
         lengths=range(4, MAX_LENGTH + 1),
+        edit=_edit_bits_of_summands,
         longest_answer=MAX_LENGTH - 1,
         about="the sum of two binary numbers, most significant bit first",
     ),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -30,6 +31,10 @@ Array = np.ndarray
 # Lengths to the tokens of an input (without BOS, SEP, EOS), and those to the tokens of its answer.
 Draw = Callable[[np.random.Generator, Array], Array]
 Answer = Callable[[Array], Array]
+# How the tokens of an input are changed; and what does it, leaving rows as they are that have no such change in kind.
+EditKind: TypeAlias = Literal["one token", "all tokens", "two swapped"]
+EDITS: tuple[EditKind, ...] = get_args(EditKind)
+EditTokens = Callable[[np.random.Generator, Array, EditKind], Array]
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,7 @@ class Task:
     ends: bool = True  # whether EOS closes the answer
     spread: int = 1  # positions that an input takes up for each unit of its length
     room: int = MAX_LENGTH  # the length at which an input leaves no room for an offset
+    edit: EditTokens | None = None  # changes that keep inputs in kind; without, any ordinary token for another
 
     def __post_init__(self) -> None:
         if not self.lengths:
@@ -131,19 +137,53 @@ class Task:
         missing = set(lengths.tolist()) - set(self.lengths)
         if missing:
             raise DraspError(f"task {self.name}: no inputs of length {min(missing)}")
-        ids = self.vocabulary.ids
         x = self._tokens("draw", lambda: self.draw(rng, lengths), len(lengths))
+        if random_offsets:
+            offsets = rng.integers(0, self.spread * (self.room - lengths) + 1)
+        else:
+            offsets = np.zeros_like(lengths)
+        return self._inputs(x, self._answers(x), lengths, offsets)
+
+    def edited(self, inputs: Inputs, kind: EditKind, rng: np.random.Generator) -> Inputs:
+        """The inputs with tokens of x changed, at their offsets, with the answers to what they are now.
+
+        Where the task has no answer to that, the old one stays. Rows that cannot be changed in this way stay as they
+        are; the sizes of others may change with their answers.
+        """
+        rows, ordinary = inputs.ids.cpu().numpy(), len(self.vocabulary) - len(self.vocabulary.special)
+        in_x = np.minimum.accumulate(rows[:, 1:] < ordinary, axis=1)
+        x = np.where(in_x, rows[:, 1:], HOLE)
+        edit = self.edit or any_token(ordinary)
+        new = self._tokens("edit", lambda: edit(rng, x.copy(), kind), len(x))
+        try:
+            y = self._answers(new)
+        except DraspError:
+            y = self._answers(x)
+        return self._inputs(new, y, inputs.lengths.cpu().numpy(), inputs.offsets.cpu().numpy())
+
+    def _answers(self, x: Int[Array, "n any"]) -> Int[Array, "n some"] | None:
+        if isinstance(self.answer, Language):
+            return None
+        answer = self.answer
+        return self._tokens("answer", lambda: answer(x), len(x))
+
+    def _inputs(
+        self,
+        x: Int[Array, "n any"],
+        y: Int[Array, "n some"] | None,
+        lengths: Int[Array, " n"],
+        offsets: Int[Array, " n"],
+    ) -> Inputs:
+        ids = self.vocabulary.ids
 
         def column(token: str) -> Array:
             return np.full((len(x), 1), ids[token])
 
-        if isinstance(self.answer, Language):
+        if y is None:
             parts = [column("BOS"), x, column("EOS")]
             first = np.zeros(len(x), int)
         else:
             end = [column("EOS")] if self.ends else []
-            answer = self.answer
-            y = self._tokens("answer", lambda: answer(x), len(lengths))
             parts = [column("BOS"), x, column("SEP"), y, *end]
             first = 1 + (x != HOLE).sum(1)
         row, sizes = _close(np.concatenate(parts, axis=1), ids["PAD"])
@@ -153,10 +193,6 @@ class Task:
             targets = self.answer.allowed_after(row, counted)
         else:
             targets = np.where(counted, np.roll(row, -1, axis=1), 0)
-        if random_offsets:
-            offsets = rng.integers(0, self.spread * (self.room - lengths) + 1)
-        else:
-            offsets = np.zeros_like(lengths)
         if int((offsets + sizes).max(initial=0)) > self.n_positions:
             raise DraspError(
                 f"task {self.name}: an input of {sizes.max()} tokens does not fit its {self.n_positions} positions; "
@@ -214,11 +250,13 @@ def answer_task(
     longest_answer: int = 1,
     ends: bool = True,
     room: int = MAX_LENGTH,
+    edit: EditTokens | None = None,
 ) -> Task:
     """A task `BOS x SEP y EOS`, where the model says y and EOS; without `draw`, x is uniform over the symbols.
 
     `longest_input` and `longest_answer` are the tokens that x and y have at most, at the longest length. `room` is that
-    length: an input's offset and length add up to at most as much.
+    length: an input's offset and length add up to at most as much. `edit` changes x so that it stays in kind, where not
+    every string of symbols is an input.
     """
     return Task(
         name=name,
@@ -229,6 +267,7 @@ def answer_task(
         lengths=tuple(lengths),
         n_positions=longest_input + longest_answer + 3,
         ends=ends,
+        edit=edit,
         spread=2 if longest_answer == longest_input else 1,
         room=room,
     )
@@ -286,6 +325,34 @@ def uniform(n_symbols: int) -> Draw:
         return np.where(inside, rng.integers(0, n_symbols, inside.shape), HOLE)
 
     return draw
+
+
+def any_token(n_symbols: int) -> EditTokens:
+    """Changes one token to any other, or draws all of them anew, or swaps two that differ."""
+
+    def edit(rng: np.random.Generator, x: Array, kind: EditKind) -> Array:
+        real = x != HOLE
+        if kind == "two swapped":
+            return swapped(rng, x)
+        if kind == "all tokens":
+            return np.where(real, rng.integers(0, n_symbols, x.shape), x)
+        # One step or more around the circle of symbols; with a single symbol there is none.
+        steps = rng.integers(1, n_symbols, x.shape) if n_symbols > 1 else np.zeros_like(x)
+        return np.where(scatter(rng, real, np.minimum(real.sum(1), 1)), (x + steps) % n_symbols, x)
+
+    return edit
+
+
+def swapped(rng: np.random.Generator, x: Int[Array, "n width"]) -> Int[Array, "n width"]:
+    """In each row, a token and another that differs from it change places."""
+    new, rows = x.copy(), np.arange(len(x))
+    if not x.shape[1]:
+        return new
+    first = scatter(rng, x != HOLE, np.minimum((x != HOLE).sum(1), 1)).argmax(1)
+    others = (x != HOLE) & (x != x[rows, first][:, None])
+    second = np.where(others.any(1), scatter(rng, others, np.minimum(others.sum(1), 1)).argmax(1), first)
+    new[rows, first], new[rows, second] = x[rows, second], x[rows, first]
+    return new
 
 
 def scatter(

@@ -1,0 +1,36 @@
+"""How far each line of a program is what the model does: interventions, measures, and the verdict.
+
+`evaluate` measures everything. `Trials`, drawn once, serve any number of single calls: `edited`, `attention` and
+`interchange` of a candidate take one run of it, or two a line.
+"""
+
+from drasp.causal.attention import attention
+from drasp.causal.complement import complement
+from drasp.causal.edited import edited
+from drasp.causal.evaluate import FULL, QUICK, Effort, evaluate
+from drasp.causal.evidence import Evidence, LineEvidence
+from drasp.causal.interchange import interchange
+from drasp.causal.measures import Measure
+from drasp.causal.mechanism import Mechanism
+from drasp.causal.splice import splice
+from drasp.causal.trials import Amount, Case, Outcome, Trials
+
+__all__ = [
+    "FULL",
+    "QUICK",
+    "Amount",
+    "Case",
+    "Effort",
+    "Evidence",
+    "LineEvidence",
+    "Measure",
+    "Mechanism",
+    "Outcome",
+    "Trials",
+    "attention",
+    "complement",
+    "edited",
+    "evaluate",
+    "interchange",
+    "splice",
+]

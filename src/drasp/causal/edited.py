@@ -1,0 +1,21 @@
+"""Edited inputs: whether a program answers as the model does where a change of tokens changes an answer."""
+
+import torch
+
+from drasp.causal.trials import Answers, Outcome, Trials, outcome
+from drasp.language import Interpreter, Program
+from drasp.tasks import EDITS, EditKind
+
+
+@torch.no_grad()
+def edited(program: Program, trials: Trials) -> dict[EditKind, Outcome]:
+    """For each kind of edit, the cases that matter: the edited input is the source, all of which is taken."""
+    interpreter = Interpreter.of(program)
+    found: dict[EditKind, list[Outcome]] = {kind: [] for kind in EDITS}
+    for pairs in trials.batches:
+        model = Answers(pairs.base_logits, pairs.source_logits)
+        ours = Answers(*(interpreter.run(side).logits for side in (pairs.base, pairs.source)))
+        for number, kind in enumerate(EDITS, 1):
+            rows = (pairs.kinds == number).nonzero()[:, 0]
+            found[kind].append(outcome(trials, pairs, model, ours, trials.clear, rows))
+    return {kind: Outcome.joined(parts) for kind, parts in found.items()}

@@ -1,0 +1,223 @@
+"""All measures of a program against its model, in one call."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from drasp.causal.attention import attention
+from drasp.causal.complement import complement
+from drasp.causal.edited import edited
+from drasp.causal.evidence import Evidence, LineEvidence, causal_reasons, completeness_reasons, of_lines
+from drasp.causal.interchange import interchange
+from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Cases, Measure, differing, worst
+from drasp.causal.mechanism import Mechanism
+from drasp.causal.splice import splice
+from drasp.causal.swaps import origin_of
+from drasp.causal.trials import SOURCES, Amount, Outcome, Trials, wanted
+from drasp.forward import Forward
+from drasp.language import Interpreter, Program
+from drasp.language.syntax import ONE, ElementWise, Network
+from drasp.sequences import Sequences
+from drasp.tasks import EditKind, Task
+from drasp.transformer import Transformer
+
+Key = TypeVar("Key", bound=str)
+_MOST_VARIABLES = 2  # that an unnamed MLP may read in a complete program: of more, it could hide the whole of it
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many inputs agreement is measured on, and how many pairs the rest: `more` where `pairs` show too little."""
+
+    inputs: int
+    pairs: Amount
+    more: Amount
+
+
+FULL = Effort(inputs=1000, pairs=Amount(120, 60), more=Amount(240, 100))
+QUICK = Effort(inputs=400, pairs=Amount(50, 50), more=Amount(0, 0))
+
+
+def evaluate(
+    program: Program,
+    transformer: Transformer,
+    task: Task,
+    cut_down: Program | None = None,
+    effort: Effort = FULL,
+    seed: int = 0,
+) -> Evidence:
+    """The evidence for a program: agreement, edited inputs, attention, interchange, splice and complement.
+
+    `cut_down` is the program of the model cut down to what `program` keeps of it, with its own tensors; without,
+    nothing is said of what lines were before they were named or approximated.
+    """
+    mechanism = Mechanism.of(program)
+    mechanism.check(transformer.anatomy)
+    agreement = _agreement(program, cut_down, transformer, task, effort, seed)
+    trials, more = (
+        Trials.draw(transformer, task, amount, np.random.default_rng([seed, *stream.encode()]))
+        for stream, amount in (("evidence", effort.pairs), ("more evidence", effort.more))
+    )
+    by_edit = _joined_outcomes(edited(program, trials), edited(program, more))
+    edits = {kind: _measure_of_edit(trials, kind, found) for kind, found in by_edit.items()}
+    worst_edit = worst(edits)
+    if worst_edit.status == "untested":
+        # Where none of them changes answers often enough, all of them together may.
+        worst_edit = Outcome.joined(list(by_edit.values())).cases.measure(task.bins)
+    failing = Outcome.joined(list(by_edit.values())).case if worst_edit.failed else None
+    whole = Evidence(
+        *agreement,
+        edited=worst_edit,
+        attention=NOT_APPLICABLE,
+        interchange=NOT_APPLICABLE,
+        splice=NOT_APPLICABLE,
+        complement=NOT_APPLICABLE,
+        edits={**edits},
+        has_cut_down=cut_down is not None,
+        without_sites=mechanism.without_sites,
+        edited_case=failing,
+    )
+    if mechanism.without_sites:
+        return replace(whole, reasons=tuple(causal_reasons(whole)))
+    lines = _lines(program, trials, more, transformer, cut_down)
+    rest = _with_more(trials, complement(program, trials), lambda: complement(program, more))
+    whole = replace(
+        whole,
+        attention=of_lines(lines, "attention_cut_down"),
+        interchange=of_lines(lines, "interchange"),
+        splice=of_lines(lines, "splice"),
+        complement=_measure(trials, rest),
+        complement_case=rest.case,
+        lines=lines,
+    )
+    return _judged(whole, program)
+
+
+def _judged(evidence: Evidence, program: Program) -> Evidence:
+    reasons = causal_reasons(evidence)
+    if reasons:
+        return replace(evidence, reasons=tuple(reasons))
+    left_out = [*completeness_reasons(evidence), *_opaque(program)]
+    return replace(evidence, causal=True, grade="sufficient" if left_out else "complete", reasons=tuple(left_out))
+
+
+def _opaque(program: Program) -> list[str]:
+    return [
+        f"{s.name} is an MLP of {len(read)} variables without a name"
+        for s in program.statements
+        if isinstance(s, ElementWise)
+        and isinstance(s.function, Network)
+        and len(read := [v for v in s.inputs if v != ONE]) > _MOST_VARIABLES
+    ]
+
+
+def _measure_of_edit(trials: Trials, kind: EditKind, found: Outcome) -> Measure:
+    """Not applicable where no input can be changed so; idle where no such change ever changes an answer."""
+    there = any(bool((pairs.kinds == SOURCES.index(kind)).any()) for pairs in trials.batches)
+    return found.cases.measure(trials.task.bins, possible=there)
+
+
+def _measure(trials: Trials, found: Outcome) -> Measure:
+    return found.cases.measure(trials.task.bins, trials.possible)
+
+
+def _joined_outcomes(*runs: dict[Key, Outcome]) -> dict[Key, Outcome]:
+    return {key: Outcome.joined([run[key] for run in runs if key in run]) for key in runs[0]}
+
+
+@torch.no_grad()
+def _agreement(
+    program: Program, cut_down: Program | None, transformer: Transformer, task: Task, effort: Effort, seed: int
+) -> tuple[Measure, Measure]:
+    """Of M|G and of P with M, on the task's own inputs."""
+    inputs = task.pool(effort.inputs, np.random.default_rng([seed, *b"agreement"]))
+    # Where nothing was replaced both are the same, and run once.
+    subjects = [program] if cut_down is None or cut_down is program else [program, cut_down]
+    same = [torch.zeros(len(inputs)) for _ in subjects]
+    for rows, batch in inputs.batches():
+        where, valid = wanted(batch)
+        sequences = Sequences(batch.ids, batch.positions, where)
+        model = Forward(transformer)(sequences).logits
+        for subject, alike in zip(subjects, same, strict=True):
+            differs = differing(model, Interpreter.of(subject).run(sequences).logits, task.output) & valid
+            alike[rows] = (~differs.any(1)).float()
+    measures = [Cases(each, torch.zeros_like(each), inputs.lengths).measure(task.bins) for each in same]
+    return measures[-1], measures[0]
+
+
+def _lines(
+    program: Program, trials: Trials, more: Trials, transformer: Transformer, cut_down: Program | None
+) -> tuple[LineEvidence, ...]:
+    mechanism = Mechanism.of(program)
+    origins = {line: origin_of(program, line, cut_down) for line in mechanism.lines}
+    replaced = [line for line, origin in origins.items() if origin != "own"]
+    in_model = _interchange(program, trials, more, transformer, mechanism.lines)
+    in_cut_down = _interchange(program, trials, more, cut_down, replaced) if cut_down is not None else {}
+    looks, spliced = attention(program, trials), splice(program, trials)
+    looks_cut_down = _looks_cut_down(mechanism, trials, cut_down) if cut_down is not None else looks
+    found: list[LineEvidence] = []
+    for line, origin in origins.items():
+        model, other = in_model.get(line), in_cut_down.get(line)
+        measures = {
+            "interchange": None if model is None else _measure(trials, model),
+            "interchange_cut_down": None if other is None else _measure(trials, other),
+        }
+        failing = next(
+            (
+                o.case
+                for o, m in ((other, measures["interchange_cut_down"]), (model, measures["interchange"]))
+                if o is not None and m is not None and m.failed
+            ),
+            None,
+        )
+        found.append(
+            LineEvidence(
+                line,
+                mechanism.stands_for(line),
+                origin,
+                looks_cut_down.get(line),
+                looks.get(line),
+                splice=spliced.get(line),
+                case=failing,
+                **measures,
+            )
+        )
+    return tuple(found)
+
+
+def _interchange(
+    program: Program, trials: Trials, more: Trials, reference: Transformer | Program, lines: Sequence[str]
+) -> dict[str, Outcome]:
+    """With more pairs for lines of which the first say too little."""
+    first = interchange(program, trials, reference, lines)
+    open_ones = [line for line, found in first.items() if _is_open(_measure(trials, found))]
+    second = interchange(program, more, reference, open_ones)
+    return first | _joined_outcomes({line: first[line] for line in open_ones}, second)
+
+
+def _with_more(trials: Trials, first: Outcome, again: Callable[[], Outcome]) -> Outcome:
+    """With more pairs, where the first say too little."""
+    return Outcome.joined([first, again()]) if _is_open(_measure(trials, first)) else first
+
+
+def _is_open(found: Measure) -> bool:
+    """Whether more cases could change what a measure says: some are there, but few; or the value passes and its
+    interval does not. What no source has changed so far stays idle.
+    """
+    return 0 < found.n < FEWEST_CASES or (found.failed and found.value is not None and found.value >= PASSING)
+
+
+def _looks_cut_down(mechanism: Mechanism, trials: Trials, cut_down: Program) -> dict[str, Measure]:
+    """The attention of M|G for each aggregate of P: the worst of its aggregates that stand for the same heads."""
+    other = Mechanism.of(cut_down)
+    looks = attention(cut_down, trials)
+    found: dict[str, Measure] = {}
+    for line in mechanism.lines:
+        heads = {c for c in mechanism.components(line) if c.kind == "head"}
+        same = {name: m for name, m in looks.items() if heads & set(other.components(name))}
+        if same and mechanism.statements[line].kind == "aggregate":
+            found[line] = worst(same)
+    return found

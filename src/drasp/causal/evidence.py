@@ -1,0 +1,159 @@
+"""Evidence: all that was measured of a program against its model, line by line, and what follows from it.
+
+M is the model, P the program, and M|G the model cut down to what the program keeps of it: a program too, with the
+model's own tensors. Two steps have to be justified: M to M|G (what was left out) and M|G to P (what was replaced).
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Measure, worst
+from drasp.causal.trials import Case
+from drasp.records import typed
+
+_UNTESTED_ALLOWED = 1  # of the lines of a complete program, if its few cases do not speak against it
+
+
+@dataclass(frozen=True)
+class LineEvidence:
+    """What was measured of one line; None where a measure says nothing of lines of its kind.
+
+    `origin` is own (the model's), approximated or named. Interchange is against M, `interchange_cut_down` against M|G.
+    `case` is one in which the line fails, against M|G if it fails there, else against M.
+    """
+
+    line: str
+    stands_for: str
+    origin: str
+    attention_cut_down: Measure | None = None
+    attention: Measure | None = None
+    interchange_cut_down: Measure | None = None
+    interchange: Measure | None = None
+    splice: Measure | None = None
+    case: Case | None = None
+
+    @property
+    def replaced(self) -> bool:
+        return self.origin != "own"
+
+    def failures(self) -> list[str]:
+        """The measures that the line fails."""
+        measures = {
+            "attention of the model cut down": self.attention_cut_down,
+            "attention": self.attention,
+            "interchange in the model cut down": self.interchange_cut_down,
+            "interchange in the model": self.interchange,
+            "splice": self.splice,
+        }
+        return [f"{name} {m}" for name, m in measures.items() if m is not None and m.failed]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The measures as a whole and line by line; each whole is the worst of its lines.
+
+    `causal` and `grade` (complete, sufficient or None) are the verdict, `reasons` what stands in its way.
+    """
+
+    model_cut_down: Measure  # agreement of M|G with M
+    program: Measure  # agreement of P with M
+    edited: Measure
+    attention: Measure  # of M|G
+    interchange: Measure  # against M
+    splice: Measure
+    complement: Measure
+    edits: dict[str, Measure] = field(default_factory=dict[str, Measure])
+    lines: tuple[LineEvidence, ...] = ()
+    without_sites: tuple[str, ...] = ()
+    has_cut_down: bool = False
+    causal: bool = False
+    grade: str | None = None
+    reasons: tuple[str, ...] = ()
+    edited_case: Case | None = None
+    complement_case: Case | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Evidence":
+        """What `json` read of evidence that was written; a field of a wrong type is a WrongFieldError."""
+        return typed(cls, content)
+
+    def line(self, name: str) -> LineEvidence:
+        return next(line for line in self.lines if line.line == name)
+
+
+def of_lines(lines: tuple[LineEvidence, ...], measure: str) -> Measure:
+    """The worst of a measure over the lines of which it says something."""
+    found = {line.line: getattr(line, measure) for line in lines if getattr(line, measure) is not None}
+    return worst(found)
+
+
+def causal_reasons(evidence: Evidence) -> list[str]:
+    """Why a program is not causal; empty where it is."""
+    if evidence.without_sites:
+        return [f"lines that do not say what of the model they stand for: {', '.join(evidence.without_sites)}"]
+    reasons = [
+        f"{name}: {measure}"
+        for name, measure in (
+            ("the model cut down does not agree with the model", evidence.model_cut_down),
+            ("edited inputs", evidence.edited),
+        )
+        if measure.failed
+    ]
+    for line in evidence.lines:
+        if line.attention_cut_down is not None and line.attention_cut_down.failed:
+            reasons.append(f"{line.line} does not look where the model does: overlap {line.attention_cut_down}")
+    replaced = [(line, _of_replacement(line, evidence.has_cut_down)) for line in evidence.lines if line.replaced]
+    reasons += [f"{line.line} ({line.origin}) is not what it replaced: {m}" for line, m in replaced if m.failed]
+    against = {line.line: m for line, m in replaced if _speaks_against(m)}
+    reasons += [
+        f"{line}, which was replaced, has few cases, and they speak against it: {m}" for line, m in against.items()
+    ]
+    shown = [m for line, found in replaced for m in (found, line.attention, line.splice) if m is not None]
+    # That no edit ever changes an answer of either side shows something too.
+    if replaced and not evidence.edited.idle and not any(measure.passed for measure in (evidence.edited, *shown)):
+        reasons.append("nothing shows that the lines that were replaced are true")
+    return reasons
+
+
+def _speaks_against(measure: Measure) -> bool:
+    """Whether a measure has cases, too few to count, and does not pass on them."""
+    return measure.status == "untested" and measure.value is not None and measure.value < PASSING
+
+
+def _of_replacement(line: LineEvidence, has_cut_down: bool) -> Measure:
+    """What judges a replaced line: against M|G, or, where that is not at hand, against M, which asks for more."""
+    if has_cut_down:
+        return line.interchange_cut_down or NOT_APPLICABLE
+    found = line.interchange or NOT_APPLICABLE
+    return found if found.idle or found.status in ("passed", "not_applicable") else replace(found, status="untested")
+
+
+def completeness_reasons(evidence: Evidence) -> list[str]:
+    """Why a causal program is not complete; empty where it is."""
+    reasons: list[str] = []
+    untested: dict[str, Measure] = {}
+    for line in evidence.lines:
+        match line.interchange:
+            case Measure(status="failed") as found:
+                reasons.append(f"{line.line} is not all there is: interchange in the model {found}")
+            case Measure(status="untested") as found if not found.idle:
+                untested[line.line] = found
+            case _:
+                pass
+    if len(untested) > _UNTESTED_ALLOWED or any(map(_speaks_against, untested.values())):
+        found = ", ".join(f"{line} {measure}" for line, measure in untested.items())
+        reasons.append(f"lines with fewer than {FEWEST_CASES} cases that matter in the model: {found}")
+    if not any(line.interchange is not None and line.interchange.passed for line in evidence.lines):
+        reasons.append("no line was shown to be the model's by interchange")
+    match evidence.complement.status:
+        case "failed":
+            reasons.append(f"what is left out matters: {evidence.complement} with it from another input")
+        case "untested":
+            reasons.append("what is left out could not be tested")
+        case _:
+            pass
+    return reasons
