@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def row_of(spec: Spec, number: int, found: Program, told: Row) -> Row:
         "number": number,
         "model": spec.name,
         "seed": spec.seed,
-        "disguise": {name: value for name, value in vars(spec.disguise).items() if value and name != "task"},
+        "disguise": repr(replace(spec.disguise, task=None)),
         "layers": compiled.shape.n_layers,
         "heads": len({c for unit in units(compiled.program) for c in unit if c.kind == "head"}),
         "d_model": compiled.shape.d_model,

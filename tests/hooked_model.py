@@ -24,6 +24,8 @@ from drasp.sites import (
     Product,
     Receiver,
     Site,
+    last_of,
+    through,
 )
 
 
@@ -117,5 +119,22 @@ class HookedModel:
 
     def side(self, sender: Component | Path, receiver: Receiver, whole: Tensor) -> Tensor:
         if sender == NO_COMPONENT:
-            return whole - sum(self.part(self.sent[s], receiver) for s in self.sent if s.layer < receiver.layer)
+            return whole - sum(self.heard(way, receiver) for way in self.ways(receiver))
         return self.part(self.along(sender) if isinstance(sender, Path) else self.sent[sender], receiver)
+
+    def ways(self, receiver: Receiver) -> list[Component | Path]:
+        """How embeddings and MLPs reach a receiver, by edges that are not replaced."""
+        found: list[Component | Path] = []
+        for sender in self.sent:
+            if sender.layer < receiver.layer and not self.is_replaced(Edge(sender, receiver)):
+                value = Receiver(sender.layer, "value", sender.head)
+                found += [through(way, sender) for way in self.ways(value)] if sender.kind == "head" else [sender]
+        return [way for way in found if not self.is_replaced(Edge(way, receiver))]
+
+    def is_replaced(self, edge: Edge) -> bool:
+        return isinstance(self.edits.get(edge), Replaced)
+
+    def heard(self, way: Component | Path, receiver: Receiver) -> Tensor:
+        value = self.along(way) if isinstance(way, Path) else self.sent[way]
+        edit = self.edits.get(Edge(last_of(way), receiver))
+        return self.part(edited(value, Scaled(edit.by)) if isinstance(edit, Scaled) else value, receiver)

@@ -11,13 +11,13 @@ from causal_models import ANSWERS, SETS, lively, lively_gpt2, trials_of
 from drasp.causal import Mechanism
 from drasp.causal.swaps import ProgramSwap, SwappedModel, SwappedProgram, model_swap, origin_of, program_swap
 from drasp.decompiler.components import Components
-from drasp.decompiler.splitting import split
 from drasp.edits import Replaced, Scaled
 from drasp.errors import DraspError
 from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter, parse
 from drasp.language.syntax import ElementWise, Project, Select
 from drasp.model_files import load_model
+from drasp.naming.splitting import split
 from drasp.rewriting.simplify import simplify
 from drasp.sites import Anatomy, Component, Edge, NormSite, Path, Product, Receiver
 from drasp.translation import translate

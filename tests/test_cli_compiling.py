@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from cases import case
 from command import drasp, fails
-from drasp.language import load_program, program_files, to_text
+from drasp.language import load_program, parse, program_files, to_text
 
 MAJORITY = case("binary majority")
 
@@ -92,13 +92,20 @@ BROKEN = {
 def test_what_cannot_be_compiled_is_refused_with_its_line(name, tmp_path):
     lines, message = BROKEN[name]
     text = f"vocab = [0, 1]\nspecial = []\npositions = 65\n{lines}\nprediction = softmax(logits1)\n"
+    program = parse(text, {"N.0": torch.eye(2)})
     (tmp_path / "program").mkdir()
-    written(tmp_path / "program" / "program.drasp", text)
-    save_file({"N.0": torch.eye(2)}, tmp_path / "program" / "program.safetensors")
+    for file, content in program_files_of(text, program).items():
+        (tmp_path / "program" / file).write_bytes(content)
     said = fails("compile", tmp_path / "program", "--out", tmp_path / "model")
     assert message in said
     assert str(tmp_path / "program" / "program.drasp") in said
     assert not (tmp_path / "model").exists()
+
+
+def program_files_of(text: str, program) -> dict[str, bytes]:
+    from safetensors.torch import save
+
+    return {"program.drasp": text.encode(), "program.safetensors": save(dict(program.tensors))}
 
 
 def test_a_model_too_large_is_refused_with_its_size(program, tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from drasp.attention import attend, causal_bias, causal_weights
 from drasp.edits import CUT, Edit, Replaced, Scaled, Shifted, with_values
 from drasp.errors import DraspError
 from drasp.model_files import load_model
+from drasp.plan import Plan
 from drasp.running import run
 from drasp.sequences import Sequences
 from drasp.sites import (
@@ -220,7 +221,7 @@ def test_a_head_is_the_sum_of_its_paths_and_its_scores_that_of_their_products(si
     transformer = load_model(random_gpt2(*size))
     ids, positions = inputs(which)
     last = Component("head", transformer.anatomy.n_layers - 1, 0)
-    senders = (NO_COMPONENT, *transformer.anatomy.senders_to(last.receivers[0]))
+    senders = (NO_COMPONENT, *Plan(transformer.anatomy, {}, frozenset()).ways_to(last.receivers[0]))
     products: dict[Site, Edit] = {Product(q, k, last): CUT for q in senders for k in senders}
     without = run(transformer, Sequences(ids, positions), products, [Pattern(last)])
     uniform = torch.ones(6, 6, dtype=torch.float64).tril() / torch.arange(1, 7)[:, None]

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from drasp.causal.trials import Amount, Trials
+from drasp.compiler import compile_program
 from drasp.fitting.oracle import Oracle, answering
-from drasp.language import Interpreter, Program, parse, tensor_primitive
+from drasp.language import Program, tensor_primitive
 from drasp.language.bases import Positions, Tokens
 from drasp.language.syntax import PrimitiveTensor, Select, TensorName
 from drasp.language.tensor_primitives import _REGISTRY, indices
@@ -16,21 +18,26 @@ from drasp.naming.families import candidates, library
 from drasp.naming.judge import Judge
 from drasp.naming.pipeline import name_lines, name_program
 from drasp.rewriting.rewrite import dense_ops
-from drasp.tasks import load_task
+from drasp.tasks import answer_task, each_row, load_task
+from truth.families import program_for
 
-TASK, LANGUAGE = load_task("repeat_copy"), load_task("D3")
+# The last letter: few tokens and positions, so that models are small.
+TASK = answer_task(
+    "last", "abcd", each_row(lambda x: [x[-1]]), lengths=range(4, 9), longest_input=12, room=12, ends=False
+)
+LANGUAGE = load_task("D3")
 
 
 def program(text: str, task=TASK, **tensors: torch.Tensor) -> Program:
-    vocabulary = task.vocabulary
-    header = f"vocab = [{', '.join(vocabulary.tokens)}]\nspecial = [{', '.join(vocabulary.special)}]\n"
-    return parse(f"{header}positions = {task.n_positions}\n{text}", tensors)
+    """A program whose lines say what they stand for in the model that it is compiled to."""
+    return compile_program(program_for(task, text, tensors)).program
 
 
-def pools(model: Program, task=TASK, count: int = 48) -> tuple[Oracle, Oracle]:
-    rng = np.random.default_rng(0)
-    run = Interpreter(model)
-    return tuple(Oracle.draw(run, task, count, rng, batch_size=12) for _ in range(2))
+def pools(truth: Program, task=TASK, count: int = 48) -> tuple[Oracle, Oracle, Trials]:
+    """Of the model that a program is compiled to."""
+    model, rng = compile_program(truth).transformer, np.random.default_rng(0)
+    fit, check = (Oracle.draw(model, task, count, rng, batch_size=12) for _ in range(2))
+    return fit, check, Trials.draw(model, task, Amount(64, 48), rng)
 
 
 def hidden(truth: Program, line: str, scale: float = 20.0, noise: float = 0.05) -> Program:
@@ -67,22 +74,20 @@ def test_a_hidden_project_is_found_again() -> None:
 
 def test_a_name_that_does_not_hold_is_refused() -> None:
     truth = program(PREVIOUS)
-    fit, check = pools(truth)
-    judge = Judge.of(1.0, fit, check)
-    assert judge.passes(truth)
+    judge = Judge.of(truth, *pools(truth))
+    assert judge.floor == pytest.approx(0.99)
+    assert judge.passes(truth, truth)
     other = program(PREVIOUS.replace("k==q-1", "k==q-2"))
-    assert not judge.passes(other)
+    assert not judge.passes(truth, other)
     assert judge.closeness(truth) > judge.closeness(other)
 
 
 def test_random_tensors_keep_their_answers() -> None:
     generator = torch.Generator().manual_seed(0)
-    wild = replace(
-        hidden(program(PREVIOUS), "s1"),
-        tensors={"H": 3 * torch.randn(TASK.n_positions, TASK.n_positions, generator=generator)},
-    )
-    fit, check = pools(wild, count=24)
-    named = name_program(wild, fit, check)
+    noise = 3 * torch.randn(TASK.n_positions, TASK.n_positions, generator=generator)
+    wild = program(PREVIOUS.replace("(k==q-1)", "H"), H=noise)
+    fit, check, trials = pools(wild, count=96)
+    named = name_program(wild, fit, check, trials)
     assert check.match(answering(named)).value >= 0.99
     assert not any(isinstance(s, Select) and isinstance(s.op, PrimitiveTensor) for s in named.statements)
 
@@ -101,7 +106,7 @@ def test_naming_gives_up_after_some_failures_in_a_row(monkeypatch) -> None:
     text = f"a1 = aggregate(s={'+'.join(names)}, v=token)\nlogits1 = project(inp=a1, op=(inp==out))\n"
     tensors = {name.upper(): torch.randn(TASK.n_positions, len(TASK.vocabulary)) for name in names}
     long = program(f"{selects}{text}prediction = softmax(logits1)", **tensors)
-    assert name_lines(long, Judge.of(1.0, *pools(long, count=12))) == long
+    assert name_lines(long, Judge.of(long, *pools(long, count=12))) == long
     assert tried == names[:7]
 
 
@@ -112,8 +117,8 @@ def test_comparisons_of_counts_become_a_table() -> None:
     table[:3, [2, 3, 5]] = -4.4
     text = "a1 = aggregate(s=[], v=token)\nlogits1 = project(inp=a1, op=R)\nprediction = sigmoid(logits1)"
     truth = program(text, LANGUAGE, R=table)
-    fit, check = pools(truth, LANGUAGE)
-    named = name_program(truth, fit, check)
+    fit, check, trials = pools(truth, LANGUAGE)
+    named = name_program(truth, fit, check, trials)
     assert "a: a=-2 b=2 EOS=-2; b: a=2 b=-2 EOS=2; BOS: a=5 b=-1 EOS=1" in str(named)
     assert check.match(answering(named)).all
 
@@ -173,7 +178,7 @@ def test_a_users_own_tensor_takes_part() -> None:
 
 
 def test_special_tokens_may_have_a_tensor_of_their_own() -> None:
-    basis = Tokens(TASK.vocabulary)
+    basis = Tokens(LANGUAGE.vocabulary)
     tensor = 4.0 * np.eye(6)
     tensor[2:] = 0
     tensor[2:, 2] = 7.0

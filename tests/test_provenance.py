@@ -4,17 +4,19 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drasp.causal.trials import Amount, Trials
 from drasp.decompiler.components import Components
-from drasp.decompiler.lines import line_moves, linear_moves, operand_means, variable_moves, with_bias
-from drasp.decompiler.splitting import split
+from drasp.decompiler.lines import line_moves, operand_means, with_bias
 from drasp.language import Program, check, parse, to_text
 from drasp.language.bases import size
 from drasp.language.syntax import (
+    ONE,
     Aggregate,
     ElementWise,
     Network,
@@ -27,8 +29,9 @@ from drasp.language.syntax import (
 )
 from drasp.naming.elementwise import _replacements
 from drasp.naming.judge import Judge
+from drasp.naming.linear import with_linear
 from drasp.naming.rounding import round_projects, round_selects
-from drasp.naming.shorten import with_linear
+from drasp.naming.splitting import split
 from drasp.naming.tensors import name_projects
 from drasp.rewriting import simplify as simplification
 from drasp.rewriting import tidy
@@ -287,7 +290,7 @@ def cut_program(seed: int) -> tuple[Program, "oracle"]:
 def test_cutting_only_removes(seed):
     program, pool = cut_program(seed)
     means = operand_means(program, pool)
-    for move in [*line_moves(program, means), *variable_moves(program, means)]:
+    for move in line_moves(program, means):
         after = move.apply(program)
         assert after is not None
         assert components(after) <= components(program), move.name
@@ -308,15 +311,20 @@ def test_splitting_keeps_everything(seed):
 def test_an_mlp_that_becomes_linear_is_carried_by_the_projects_of_what_it_read(seed):
     program, pool = cut_program(seed)
     [mlp] = [s for s in program.statements if isinstance(s, ElementWise)]
-    [move] = linear_moves(program, pool)
+    inputs = [operand for operand in mlp.inputs if operand != ONE]
+    assert len(inputs) > 2
     edge = Edge(Component("mlp", 0), OUT)
-    for after in (move.apply(program), with_linear(program, mlp)):
-        assert after is not None
-        assert components(after) == components(program)
+    for chosen in (inputs, *([operand] for operand in inputs)):
+        after, _ = with_linear(program, mlp.name, chosen, pool)
         assert edges(after) <= edges(program)
-        for operand in mlp.inputs:
-            carriers = [s for s in after.statements if isinstance(s, Project) and s.input == operand]
-            assert all(edge in s.sites for s in carriers)
+        heard = {site for operand in chosen for site in standing(program)[operand.variable]}
+        carriers = {s.input: s.sites for s in after.statements if isinstance(s, Project)}
+        for operand, sites in carriers.items():
+            assert (edge in sites) == (operand in chosen)
+        # What is left out is not heard at the MLP any more; what is not left out is.
+        at_mlp = {e.sender for e in edges(after) if e.receiver == Receiver(0, "mlp")}
+        assert at_mlp == heard
+        assert components(after) == components(program), "all of them have projects of their own"
 
 
 def test_a_function_of_the_library_stands_for_the_mlp_that_it_replaces():
@@ -334,10 +342,14 @@ def test_a_function_of_the_library_stands_for_the_mlp_that_it_replaces():
         ]
 
 
-def test_names_and_rounding_leave_sites_as_they_are():
+def test_names_and_rounding_leave_sites_as_they_are(monkeypatch):
+    """Whatever name is taken: here all are."""
     program, pool = cut_program(0)
-    judge = Judge(pool, pool, 0.0)
+    trials = Trials.draw(random_transformer(0, 1, 1), TASK, Amount(1, 1), np.random.default_rng(0))
+    judge = Judge(program, pool, pool, trials, 0.0)
+    monkeypatch.setattr(Judge, "passes", lambda *_: True)
     for step in (name_projects, round_projects, round_selects):
         after = step(program, judge)
+        assert str(after) != str(program)
         kept = {s.name: s.sites for s in after.statements}
         assert kept.items() <= {s.name: s.sites for s in program.statements}.items()

@@ -47,7 +47,8 @@ def test_a_row_is_well_formed(row):
 
 
 def test_the_documentation_says_the_same():
-    text = (ROOT / "docs" / "benchmarks.md").read_text().split("\n## ")[1]
+    sections = (ROOT / "docs" / "benchmarks.md").read_text().split("\n## ")
+    [text] = [section for section in sections if section.startswith("Fitted to answers, beside the paper")]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
     header, _, *rows = cells
     final = header.index("final")

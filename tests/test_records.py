@@ -49,6 +49,16 @@ VERSION_1 = {
     "min_match": 0.9,
     "max_lines": 40,
 }
+# As it was written before there were measures of the means.
+VERSION_2 = VERSION_1 | {
+    "schema_version": 2,
+    "model_digest": "a" * 64,
+    "settings": {"method": "fast", "quick": False, "min_match": 0.9, "max_lines": 40},
+    "drasp_version": "0.1.0",
+    "size": None,
+    "largest_logit_difference": None,
+    "passes": [{"name": "cut edges", "seconds": 1.0, "left": 3, "unit": "edges", "match_accuracy": 1.0}],
+}
 
 
 def result_folder(folder: Path, record: object) -> Path:
@@ -120,6 +130,9 @@ facts = st.fixed_dictionaries(
         "match_interval": st.none() | intervals,
         "reasons": st.none() | st.lists(texts).map(tuple),
         "primitives": st.none() | st.dictionaries(texts, st.dictionaries(texts, counts)),
+        "grade": st.none() | texts,
+        "fitted_share": st.none() | numbers,
+        "causal": st.none() | st.dictionaries(texts, numbers | texts | st.lists(counts)),
     }
 )
 
@@ -129,7 +142,10 @@ def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("result")
 
 
-@given(facts, st.lists(steps), st.lists(st.tuples(counts, numbers, intervals)))
+points = st.tuples(counts, numbers, intervals, st.none() | st.booleans(), st.none() | texts)
+
+
+@given(facts, st.lists(steps), st.lists(points))
 def test_a_record_is_read_as_it_was_written(folder, facts, passes, frontier):
     points, norms = tuple(FrontierRecord(*point) for point in frontier), NormsRecord(1, 2)
     record = Record(**facts, passes=tuple(PassRecord(*step) for step in passes), frontier=points, norms=norms)
@@ -148,28 +164,35 @@ def test_the_commands_write_what_can_be_read(tmp_path):
         assert finished.code == 0, finished.err
         record = read_record(out)
         assert record is not None
-        assert (record.schema_version, record.model, record.task) == (2, "bin_majority", "bin_majority")
+        assert (record.schema_version, record.model, record.task) == (3, "bin_majority", "bin_majority")
         assert record.model_digest == digest(load_model(ZOO_FOLDER / "bin_majority"))
     decompiled = read_record(tmp_path / "decompile")
     assert decompiled is not None
     assert (decompiled.method, decompiled.seed) == ("fast", 5)
-    assert decompiled.settings == {"method": "fast", "quick": True, "min_match": 0.9, "max_lines": 40}
+    settings = {"method": "fast", "quick": True, "min_match": 0.9, "max_lines": 40, "accept": "causal"}
+    assert decompiled.settings == settings
     assert {step.unit for step in decompiled.passes or ()} <= {"edges", "lines"}
 
 
-def test_a_record_of_version_1_serves_every_command(tmp_path):
-    folder = result_folder(tmp_path / "old", VERSION_1)
+@pytest.mark.parametrize("old", [VERSION_1, VERSION_2], ids=["version 1", "version 2"])
+def test_an_older_record_serves_every_command(tmp_path, old):
+    folder = result_folder(tmp_path / "old", old)
     record = read_record(folder)
     assert record is not None
-    assert (record.model_digest, record.settings, record.drasp_version) == (None, None, None)
-    assert record.passes == (PassRecord("cut edges", 1.0, 3, None, 1.0),)
+    assert record.passes == (PassRecord("cut edges", 1.0, 3, "edges" if old is VERSION_2 else None, 1.0),)
+    for name in ("model_digest", "settings", "drasp_version"):
+        assert getattr(record, name) == old.get(name)
+    assert (record.grade, record.causal, record.fitted_share) == (None, None, None)
+    assert record.frontier == (FrontierRecord(3, 1.0, (0.998, 1.0), None, None),)
     commands = (f"report {folder}", f"figures {folder}", f"explore {tmp_path}", f"decompile x --out {folder} --pick 3")
     for command in commands:
         finished = drasp(*command.split())
         assert finished.code == 0, finished.err
     again = read_record(folder)
     assert again is not None
-    assert replace(again, primitives=record.primitives) == record, "the same program was picked again"
+    assert again.verdict == "answers_only", "what it does was not measured"
+    same = replace(again, primitives=record.primitives, verdict=record.verdict)
+    assert same == record, "the same program was picked again"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +203,7 @@ def test_a_record_of_version_1_serves_every_command(tmp_path):
         ([], "expected a JSON object"),
         ({}, "schema_version is missing"),
         (VERSION_1 | {"schema_version": 7}, "schema_version 7 is of a newer drasp"),
-        (VERSION_1 | {"schema_version": 0}, "schema_version 0 is of no drasp; this one reads 1 to 2"),
+        (VERSION_1 | {"schema_version": 0}, "schema_version 0 is of no drasp; this one reads 1 to 3"),
         (VERSION_1 | {"schema_version": 2}, "model_digest is missing"),
         (VERSION_1 | {"schema_version": "1"}, "expected a whole number for schema_version, found '1'"),
         (VERSION_1 | {"lines": "3"}, "expected a whole number for lines, found '3'"),

@@ -107,11 +107,8 @@ PROGRAMS: dict[str, tuple[Task, str]] = {
     ),
 }
 LOST = {
-    "the first letter, behind BOS",  # uniform attention, and a project fitted to the answers
-    "the greatest letter",  # the same
-    "an a, if there is one",  # the same
-    "(aa)*, by the distance from BOS",  # a select dropped: the mean position has the right parity, as it happens
-    "{a,b}*d{b,c}*",  # uniform attention, and a project fitted to the answers
+    "the first letter, behind BOS",
+    "the greatest letter",
 }
 
 

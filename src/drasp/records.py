@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from drasp.errors import DraspError
 from drasp.output_folder import MARK
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 # What a record has had since its version: those of version 1 do not say which weights and options led to them.
 _SINCE = {"model_digest": 2, "settings": 2, "drasp_version": 2}
 _EXPECTED = {int: "a whole number", float: "a number", str: "a text", tuple: "a list", dict: "an object"}
@@ -59,9 +59,25 @@ class PassRecord:
 
 @dataclass(frozen=True)
 class FrontierRecord:
+    """`causal` and `grade` are the verdict on its means; None in records before version 3."""
+
     lines: int
     match_accuracy: float
     match_interval: tuple[float, float]
+    causal: bool | None = None
+    grade: str | None = None
+
+
+@dataclass(frozen=True)
+class SeedRecord:
+    """One of several searches; `program` is the same number for the same program."""
+
+    seed: int
+    verdict: str
+    grade: str | None
+    lines: int
+    match_accuracy: float
+    program: int
 
 
 @dataclass(frozen=True)
@@ -83,6 +99,7 @@ class Record:
     drasp_version: str | None = None
     method: str
     verdict: str | None = None
+    grade: str | None = None
     reasons: tuple[str, ...] | None = None
     match_accuracy: float | None = None
     match_interval: tuple[float, float] | None = None
@@ -97,7 +114,10 @@ class Record:
     seconds: float | None = None
     naming_seconds: float | None = None
     peak_memory_mb: int | None = None
+    causal: dict[str, Any] | None = None
+    fitted_share: float | None = None
     frontier: tuple[FrontierRecord, ...] | None = None
+    seeds: tuple[SeedRecord, ...] | None = None
     passes: tuple[PassRecord, ...] | None = None
     norms: NormsRecord | None = None
     min_match: float | None = None

@@ -15,13 +15,14 @@
     token > layer 0 head 1 -> out       an edge of a path: that part of a head's output that comes from the token
     token * pos -> layer 0 head 1 pattern
                                         a product: what a query path and a key path add to a head's scores;
-                                        `one` stands for what of a query or a key comes from no component
+                                        `one` stands for what of a query or a key comes from no component:
+                                        biases and constants, also by way of heads
 
 Which of them a model has follows from its anatomy.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TypeAlias
@@ -138,6 +139,20 @@ class Path:
 
 
 Sender: TypeAlias = Component | Path
+
+
+def last_of(sender: Sender) -> Component:
+    """The component that writes to the residual stream what comes on a way."""
+    return sender.heads[-1] if isinstance(sender, Path) else sender
+
+
+def through(sender: Sender, head: Component) -> Path:
+    """What of a head's output comes from a sender."""
+    match sender:
+        case Path(origin, heads):
+            return Path(origin, (*heads, head))
+        case component:
+            return Path(component, (head,))
 
 
 @dataclass(frozen=True)
@@ -279,6 +294,18 @@ class Anatomy:
             return self.senders
         before = 2 + receiver.layer * (self.n_heads + 1)
         return self.senders[: before + self.n_heads if receiver.kind == "mlp" else before]
+
+    def ways_to(self, receiver: Receiver, is_cut: Callable[[Edge], bool]) -> list[Sender]:
+        """All ways by which a receiver hears embeddings and MLPs; what comes on none of them is constant."""
+        ways: list[Sender] = []
+        for sender in self.senders_to(receiver):
+            if is_cut(Edge(sender, receiver)):
+                continue
+            if sender.kind == "head":
+                ways += [through(way, sender) for way in self.ways_to(sender.receivers[2], is_cut)]
+            else:
+                ways.append(sender)
+        return [way for way in ways if isinstance(way, Component) or not is_cut(Edge(way, receiver))]
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:

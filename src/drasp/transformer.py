@@ -168,10 +168,6 @@ class Shape:
     scale_by_layer: bool = False
     tied: bool = True
 
-    @property
-    def n_weights(self) -> int:
-        return sum(math.prod(size) for size in self.weight_shapes().values())
-
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Every tensor of the model by its Hugging Face name."""
         d, hidden = self.d_model, self.d_hidden

@@ -16,7 +16,7 @@ it stands for: its head, MLP or norm, or its edges to the output; and, where a v
 away, the edges that it is read along.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -41,6 +41,7 @@ from drasp.language.syntax import (
     TensorName,
 )
 from drasp.sites import (
+    NO_COMPONENT,
     OUT,
     POSITION,
     SIDES,
@@ -48,9 +49,14 @@ from drasp.sites import (
     Component,
     Edge,
     NormSite,
+    Path,
+    Product,
     Receiver,
+    Sender,
     Site,
     joined,
+    last_of,
+    through,
 )
 from drasp.transformer import ACTIVATIONS, Head, Layer, LayerNorm, Mlp, Transformer
 from drasp.vocabulary import Output, Vocabulary
@@ -58,16 +64,30 @@ from drasp.vocabulary import Output, Vocabulary
 
 @dataclass(frozen=True)
 class Term:
-    """A variable and the matrix that takes it into a space; `senders` are the components that wrote it there."""
+    """A variable and the matrix that takes it into a space; `path` is the way on which it came there."""
 
     variable: str
     matrix: Float[Tensor, "dims d_model"]
-    senders: tuple[Component, ...] = ()
+    path: Sender = NO_COMPONENT
+
+    @property
+    def senders(self) -> tuple[Component, ...]:
+        """The component that wrote it there, if any did."""
+        return () if self.path == NO_COMPONENT else (last_of(self.path),)
+
+    @property
+    def source(self) -> Sender:
+        """The same way, but none where it does not begin at a component: constants stay constants behind heads."""
+        match self.path:
+            case Path(origin=origin) if origin == NO_COMPONENT:
+                return NO_COMPONENT
+            case path:
+                return path
 
 
 @dataclass(frozen=True)
 class Stream:
-    """x = Σ v·matrix + constant; no constant where nothing has written one."""
+    """x = Σ v·matrix + constant; no constant where nothing has written one. Ways may lead to the same variable."""
 
     terms: tuple[Term, ...] = ()
     constant: Float[Tensor, " d_model"] | None = None
@@ -81,19 +101,11 @@ class Stream:
         return Stream(terms, None if self.constant is None else factor * self.constant)
 
 
-def total(parts: Iterable[Stream]) -> Stream:
-    """The sum; a variable that several parts hold is one term."""
-    terms: dict[str, Term] = {}
-    constant: Tensor | None = None
-    for part in parts:
-        for term in part.terms:
-            known = terms.get(term.variable)
-            if known is not None:
-                term = Term(term.variable, known.matrix + term.matrix, (*known.senders, *term.senders))
-            terms[term.variable] = term
-        if part.constant is not None:
-            constant = part.constant if constant is None else constant + part.constant
-    return Stream(tuple(terms.values()), constant)
+def total(parts: Sequence[Stream]) -> Stream:
+    """The sum of several streams, with all their terms."""
+    constants = [part.constant for part in parts if part.constant is not None]
+    constant = torch.stack(constants).sum(0) if constants else None
+    return Stream(tuple(term for part in parts for term in part.terms), constant)
 
 
 class _Model:
@@ -110,7 +122,21 @@ class _Model:
     def seen(self, receiver: Receiver) -> Stream:
         senders = self.transformer.anatomy.senders_to(receiver)
         parts = [self.edited(Edge(sender, receiver), self.sent[sender]) for sender in senders]
-        return self.edited(receiver, total([*parts, self.biases]))
+        seen = total([*parts, self.biases])
+        return self.edited(receiver, replace(seen, terms=tuple(t for t in seen.terms if self.hears(t.path, receiver))))
+
+    def hears(self, path: Sender, receiver: Receiver) -> bool:
+        """Whether a receiver hears what comes on a way through heads; that of one component is cut with its edge."""
+        return not isinstance(path, Path) or not self.is_cut(Edge(path, receiver))
+
+    def is_cut(self, site: Site) -> bool:
+        match self.edits.get(site):
+            case None:
+                return False
+            case Replaced(float(by)) if by == 0:
+                return True
+            case _:
+                raise DraspError(f"{site}: what was done there has no program; expected it to be cut")
 
     def edited(self, site: Site, stream: Stream) -> Stream:
         match self.edits.get(site):
@@ -146,8 +172,8 @@ def write_program(
 ) -> Program:
     """The program of a model with edits, layer by layer: what each receiver sees becomes lines, and these are sent."""
     writer, model = _Writer(transformer.token_embedding.dtype), _Model(transformer, edits)
-    model.send(TOKEN, Stream((Term("token", transformer.token_embedding.double(), (TOKEN,)),)))
-    model.send(POSITION, Stream((Term("pos", transformer.position_embedding.double(), (POSITION,)),)))
+    model.send(TOKEN, Stream((Term("token", transformer.token_embedding.double(), TOKEN),)))
+    model.send(POSITION, Stream((Term("pos", transformer.position_embedding.double(), POSITION),)))
     for number, layer in enumerate(transformer.layers):
         for head, stream in _write_heads(writer, number, layer, model):
             model.send(head, stream)
@@ -156,7 +182,7 @@ def write_program(
         model.send(mlp, _write_mlp(writer, mlp, layer.mlp, layer.mlp_norm, model))
     reading = writer.read(model.seen(OUT), transformer.final_norm, model.norm_constant(OUT), OUT)
     unembedding = transformer.unembedding.double()
-    names = [writer.project(operand, matrix @ unembedding.T, senders) for operand, matrix, senders in reading.operands]
+    names = [writer.project(operand, matrix @ unembedding.T, senders) for operand, matrix, senders in reading.merged()]
     names.append(writer.project(ONE, (reading.constant @ unembedding.T)[None], ()))
     writer.add(Prediction(output, tuple(Reference(name) for name in names)), (OUT,))
     return Program(vocabulary, transformer.n_positions, tuple(writer.with_sites()), writer.tensors)
@@ -166,9 +192,30 @@ def write_program(
 class _Reading:
     """What a receiver sees behind its layer norm: Σ operand·matrix + constant; `norm` is the norm's line."""
 
-    operands: tuple[tuple[Operand, Float[Tensor, "_ d_model"], tuple[Component, ...]], ...]
+    terms: tuple[Term, ...]
     constant: Float[Tensor, " d_model"]
     norm: str | None = None
+
+    def operand(self, term: Term) -> Operand:
+        return Operand(term.variable, self.norm)
+
+    def merged(self) -> list[tuple[Operand, Float[Tensor, "_ d_model"], tuple[Component, ...]]]:
+        return [(Operand(variable, self.norm), matrix, senders) for variable, matrix, senders in merged(self.terms)]
+
+
+def merged(terms: Iterable[Term]) -> list[tuple[str, Float[Tensor, "_ d_model"], tuple[Component, ...]]]:
+    """Each variable once, with its matrix and the components that wrote it."""
+    groups: dict[str, list[Term]] = {}
+    for term in terms:
+        groups.setdefault(term.variable, []).append(term)
+    return [
+        (variable, torch.stack([term.matrix for term in group]).sum(0), joined_senders(group))
+        for variable, group in groups.items()
+    ]
+
+
+def joined_senders(terms: Iterable[Term]) -> tuple[Component, ...]:
+    return tuple(dict.fromkeys(sender for term in terms for sender in term.senders))
 
 
 class _Writer:
@@ -244,17 +291,17 @@ class _Writer:
         gain, bias = norm.gain.double(), norm.bias.double()
         linear = _linear_norm(stream, norm, constant)
         if linear is not None:
-            operands = tuple((Operand(term.variable), term.matrix * gain, term.senders) for term in linear.terms)
-            return _Reading(operands, bias if linear.constant is None else bias + linear.constant * gain)
+            terms = tuple(replace(term, matrix=term.matrix * gain) for term in linear.terms)
+            return _Reading(terms, bias if linear.constant is None else bias + linear.constant * gain)
         name = self.fresh("n")
         op = f"N{name[1:]}"
-        terms = stream.with_one()
-        for i, term in enumerate(terms):
-            self.store(f"{op}.{i}", _centred(term.matrix))
-        inputs = tuple(Operand(term.variable) for term in terms)
+        centred = [replace(term, matrix=_centred(term.matrix)) for term in stream.with_one()]
+        variables = merged(centred)
+        for i, (_, matrix, _) in enumerate(variables):
+            self.store(f"{op}.{i}", matrix)
+        inputs = tuple(Operand(variable) for variable, _, _ in variables)
         self.add(Norm(name, inputs, TensorName(op), norm.eps), (NormSite(receiver),))
-        operands = tuple((Operand(t.variable, name), _centred(t.matrix) * gain, t.senders) for t in terms)
-        return _Reading(operands, bias, name)
+        return _Reading(tuple(replace(term, matrix=term.matrix * gain) for term in centred), bias, name)
 
 
 def _centred(matrix: Float[Tensor, "*dims d_model"]) -> Float[Tensor, "*dims d_model"]:
@@ -267,19 +314,20 @@ def _linear_norm(stream: Stream, norm: LayerNorm, divisor: float | None) -> Stre
     constant = None if stream.constant is None else _centred(stream.constant)
     if divisor is not None:
         return Stream(tuple(centred), constant).times(1 / divisor)
-    match centred:
+    match merged(centred):
         case []:
-            return Stream((), None if constant is None else _over_own_norm(constant, norm.eps))
-        case [Term("token" | "pos" as variable, matrix, senders)]:
-            # One direction at a time: each row has its norm, and the constant goes into every row.
-            rows = matrix if constant is None else matrix + constant
-            return Stream((Term(variable, _over_own_norm(rows, norm.eps), senders),))
+            return Stream((), None if constant is None else constant / _root(constant, norm.eps))
+        case [("token" | "pos" as variable, matrix, _)]:
+            # One direction at a time: each row has its norm, and the constant, divided by it, is a table too.
+            root = _root(matrix if constant is None else matrix + constant, norm.eps)
+            rows = [] if constant is None else [Term(variable, constant.expand_as(matrix))]
+            return Stream(tuple(replace(term, matrix=term.matrix / root) for term in (*centred, *rows)))
         case _:
             return None
 
 
-def _over_own_norm(rows: Float[Tensor, "*dims d_model"], eps: float) -> Float[Tensor, "*dims d_model"]:
-    return rows / (rows.square().mean(-1, keepdim=True) + eps).sqrt()
+def _root(rows: Float[Tensor, "*dims d_model"], eps: float) -> Float[Tensor, "*dims 1"]:
+    return (rows.square().mean(-1, keepdim=True) + eps).sqrt()
 
 
 def _write_heads(writer: _Writer, number: int, layer: Layer, model: _Model) -> list[tuple[Component, Stream]]:
@@ -296,7 +344,7 @@ def _write_heads(writer: _Writer, number: int, layer: Layer, model: _Model) -> l
         return known[-1][2]
 
     heads = [
-        (head, _write_head(writer, head, weights, *(read(side) for side in head.receivers)))
+        (head, _write_head(writer, model, head, weights, *(read(side) for side in head.receivers)))
         for head, weights in zip(model.transformer.anatomy.heads(number), layer.attention.heads(), strict=True)
     ]
     for _, _, reading, receivers in known:
@@ -308,7 +356,7 @@ def _write_heads(writer: _Writer, number: int, layer: Layer, model: _Model) -> l
 
 
 def _same(a: Stream, b: Stream) -> bool:
-    if [term.variable for term in a.terms] != [term.variable for term in b.terms]:
+    if [(term.variable, term.path) for term in a.terms] != [(term.variable, term.path) for term in b.terms]:
         return False
     pairs = [(x.matrix, y.matrix) for x, y in zip(a.terms, b.terms, strict=True)]
     if a.constant is not None and b.constant is not None:
@@ -317,7 +365,13 @@ def _same(a: Stream, b: Stream) -> bool:
 
 
 def _write_head(
-    writer: _Writer, head: Component, weights: Head, queries: _Reading, keys: _Reading, values: _Reading
+    writer: _Writer,
+    model: _Model,
+    head: Component,
+    weights: Head,
+    queries: _Reading,
+    keys: _Reading,
+    values: _Reading,
 ) -> Stream:
     """One select for each pair of variables, key-only ones for the query's constant, and the aggregates.
 
@@ -325,23 +379,30 @@ def _write_head(
     """
     query, key, value, output = (m.double() for m in (weights.query, weights.key, weights.value, weights.output))
     query_side, key_side, value_side = head.receivers
-    in_key_space = [(operand, matrix @ key.T, senders) for operand, matrix, senders in keys.operands]
+    in_key_space = [replace(term, matrix=term.matrix @ key.T) for term in keys.terms]
     fixed = queries.constant @ query.T + weights.query_bias.double()
-    looking = [(operand, matrix @ query.T, senders) for operand, matrix, senders in queries.operands]
+    looking = [(queries.operand(term), replace(term, matrix=term.matrix @ query.T)) for term in queries.terms]
+    pairs: dict[tuple[Operand, Operand], list[tuple[Term, Term]]] = {}
+    for operand, rows in (*looking, (ONE, Term("one", fixed[None]))):
+        for columns in in_key_space:
+            if not model.is_cut(Product(rows.source, columns.source, head)):
+                pairs.setdefault((operand, keys.operand(columns)), []).append((rows, columns))
     names: list[str] = []
-    for operand, rows, senders in (*looking, (ONE, fixed[None], ())):
-        for key_operand, key_matrix, key_senders in in_key_space:
-            name = writer.select(operand, key_operand, rows @ key_matrix.T, head)
-            writer.note(name, operand.variable, senders, query_side)
-            writer.note(name, key_operand.variable, key_senders, key_side)
-            names.append(name)
-    terms: list[Term] = []
-    for operand, matrix, senders in values.operands:
-        name = writer.aggregate(names, operand, head)
+    for (operand, key_operand), products in pairs.items():
+        scores = torch.stack([rows.matrix @ columns.matrix.T for rows, columns in products]).sum(0)
+        name = writer.select(operand, key_operand, scores, head)
+        writer.note(name, operand.variable, joined_senders(rows for rows, _ in products), query_side)
+        writer.note(name, key_operand.variable, joined_senders(columns for _, columns in products), key_side)
+        names.append(name)
+    aggregates = {operand: (writer.aggregate(names, operand, head), senders) for operand, _, senders in values.merged()}
+    for operand, (name, senders) in aggregates.items():
         writer.note(name, operand.variable, senders, value_side)
-        terms.append(Term(name, matrix @ value.T @ output.T, (head,)))
+    terms = tuple(
+        Term(aggregates[values.operand(term)][0], term.matrix @ value.T @ output.T, through(term.path, head))
+        for term in values.terms
+    )
     # Attention weights add up to one, so the value's constant passes through as it is.
-    return Stream(tuple(terms), (values.constant @ value.T + weights.value_bias.double()) @ output.T)
+    return Stream(terms, (values.constant @ value.T + weights.value_bias.double()) @ output.T)
 
 
 def _write_mlp(writer: _Writer, component: Component, mlp: Mlp, norm: LayerNorm, model: _Model) -> Stream:
@@ -352,35 +413,34 @@ def _write_mlp(writer: _Writer, component: Component, mlp: Mlp, norm: LayerNorm,
     gain, shift, out = norm.gain.double(), norm.bias.double(), mlp.output.weight.double()
     out_bias = mlp.output.bias.double()
     linear = _linear_norm(seen, norm, model.norm_constant(receiver))
-    match linear.terms if linear else None:
-        case () | (Term("token" | "pos"),) as terms if linear:
+    match merged(linear.terms) if linear else None:
+        case [] | [("token" | "pos", _, _)] as variables if linear:
             # A function of one direction at a time is a table.
             constant = linear.constant if linear.constant is not None else torch.zeros_like(gain)
-            rows = [(term.matrix + constant) for term in terms] or [constant[None]]
-            table = ACTIVATIONS[mlp.activation]((rows[0] * gain + shift) @ weight + bias) @ out
-            if terms:
-                writer.note(component, terms[0].variable, terms[0].senders, receiver)
-                return Stream((Term(terms[0].variable, table, (component,)),), out_bias)
-            return Stream((), table[0] + out_bias)
+            rows = [matrix + constant for _, matrix, _ in variables] or [constant[None]]
+            table = ACTIVATIONS[mlp.activation]((rows[0] * gain + shift) @ weight + bias) @ out + out_bias
+            if not variables:
+                return Stream((), table[0])
+            [(variable, _, senders)] = variables
+            writer.note(component, variable, senders, receiver)
+            return Stream((Term(variable, table, component),))
         case _:
             pass
     name = writer.fresh("m")
     network = f"F{name[1:]}"
     if linear is None:
-        terms, eps = seen.with_one(), norm.eps
-        matrices = [_centred(term.matrix) for term in terms]
+        variables, eps = merged(replace(t, matrix=_centred(t.matrix)) for t in seen.with_one()), norm.eps
     else:
-        terms, eps = linear.terms, None
-        matrices = [term.matrix for term in terms]
+        variables, eps = merged(linear.terms), None
         shift = shift if linear.constant is None else shift + linear.constant * gain
-    for i, matrix in enumerate(matrices):
+    for i, (_, matrix, _) in enumerate(variables):
         writer.store(f"{network}.{i}", matrix)
     writer.store(f"{network}.hidden", gain[:, None] * weight)
     writer.store(f"{network}.hidden_bias", shift @ weight + bias)
     writer.store(f"{network}.out", out)
     writer.store(f"{network}.out_bias", out_bias)
-    inputs = tuple(Operand(term.variable) for term in terms)
+    inputs = tuple(Operand(variable) for variable, _, _ in variables)
     writer.add(ElementWise(name, inputs, Network(network, mlp.activation, eps)), (component,))
-    for term in terms:
-        writer.note(name, term.variable, term.senders, receiver)
-    return Stream((Term(name, torch.eye(out.shape[1], dtype=torch.float64), (component,)),))
+    for variable, _, senders in variables:
+        writer.note(name, variable, senders, receiver)
+    return Stream((Term(name, torch.eye(out.shape[1], dtype=torch.float64), component),))

@@ -73,6 +73,11 @@ class Evidence:
     edited_case: Case | None = None
     complement_case: Case | None = None
 
+    @property
+    def fitted_share(self) -> float:
+        """The share of lines whose numbers were fitted to what the model's own part says: approximated ones."""
+        return sum(line.origin == "approximated" for line in self.lines) / max(1, len(self.lines))
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

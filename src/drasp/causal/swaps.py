@@ -164,23 +164,18 @@ def _terms(site: Site, anatomy: Anatomy) -> dict[Site, float]:
 
 def product_terms(product: Product, anatomy: Anatomy) -> dict[Product, float]:
     """A product as a sum of those that a model has, each with its factor."""
-    layer = product.head.layer
     return {
         Product(q, k, product.head): a * b
-        for q, a in _sender_terms(product.query, anatomy, layer).items()
-        for k, b in _sender_terms(product.key, anatomy, layer).items()
+        for q, a in _sender_terms(product.query, anatomy).items()
+        for k, b in _sender_terms(product.key, anatomy).items()
     }
 
 
-def _sender_terms(sender: Sender, anatomy: Anatomy, layer: int = 0) -> dict[Sender, float]:
+def _sender_terms(sender: Sender, anatomy: Anatomy) -> dict[Sender, float]:
     """A sender as a sum of those that a model has.
 
-    In a program `one` carries, beside what comes from no component, the constants that heads of the first layer add;
-    in a model these are parts of the heads, which none of their paths carries. What of a head comes from `one` is what
-    no path from a component carries.
+    What of a head comes from `one` is what no path from a component carries.
     """
-    if sender == NO_COMPONENT:
-        return _total([{NO_COMPONENT: 1.0}, *(_constant(head, (), anatomy) for head in _first_heads(anatomy, layer))])
     if not isinstance(sender, Path) or sender.origin != NO_COMPONENT:
         return {sender: 1.0}
     head = sender.heads[0]

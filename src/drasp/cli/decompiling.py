@@ -36,9 +36,15 @@ def decompile(
     out: Annotated[Path, typer.Option(help="Folder for the program.", show_default=False)],
     task: TaskName = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the inputs that are drawn.")] = 0,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="So many searches, from --seed on; the program that most of them find.")
+    ] = 1,
     min_match: Annotated[float, typer.Option(min=0, max=1, help="Share of inputs that must be answered alike.")] = 0.9,
     max_lines: Annotated[int, typer.Option(min=1, help="A program may have so many lines.")] = 40,
     method: Annotated[str, typer.Option(help="fast, or ugs: the paper's own pruning, far slower.")] = "fast",
+    accept: Annotated[
+        str, typer.Option(help="causal: what does as the model does; answers: what answers alike, as in the paper.")
+    ] = "causal",
     pick: Annotated[
         int | None,
         typer.Option(
@@ -51,13 +57,15 @@ def decompile(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Find the shortest program that answers as a model does.
+    """Find the shortest program that does what a model does.
 
     Examples:
 
     drasp decompile bin_majority --out result
 
     drasp decompile my-gpt2 --task tasks.py:mine --out result
+
+    drasp decompile my-gpt2 --out result --seeds 5
 
     drasp decompile my-gpt2 --out result --resume
 
@@ -66,9 +74,10 @@ def decompile(
     from drasp.cli import show
     from drasp.cli.threads import one_thread
     from drasp.decompiler.checkpoint import checkpoint_file
-    from drasp.decompiler.pipeline import check_method
+    from drasp.decompiler.pipeline import check_accept, check_method
     from drasp.decompiler.pipeline import decompile as run
     from drasp.decompiler.result import repick
+    from drasp.decompiler.stability import most_found
     from drasp.output_folder import check_output_folder
     from drasp.report.examples import draw_examples
     from drasp.report.page import write_report
@@ -82,6 +91,7 @@ def decompile(
             show.print_program(Console(highlight=False), program)
         return
     check_method(method)
+    criterion = check_accept(accept)
     check_output_folder(out)
     one_thread()
     place, progress = on_device(device), Console(stderr=True, quiet=quiet or as_json)
@@ -89,18 +99,38 @@ def decompile(
         transformer, its_task = _model_and_task(model, task)
         _warn_if_untrained(progress, transformer, its_task)
 
-    checkpoint = checkpoint_file(out)
-    if checkpoint.exists() and not resume:
-        raise DraspError(f"{checkpoint}: an interrupted run; go on with --resume, or remove the file to begin again")
+    files = {s: checkpoint_file(out, s if seeds > 1 else None) for s in range(seed, seed + seeds)}
+    there = [file for file in files.values() if file.exists()]
+    if there and not resume:
+        raise DraspError(f"{there[0]}: an interrupted run; go on with --resume, or remove the file to begin again")
     try:
         with place, show.pass_progress(progress) as report:
-            result = run(transformer, its_task, seed, min_match, max_lines, report, quick, checkpoint, resume, method)
+            results = [
+                run(
+                    transformer,
+                    its_task,
+                    number,
+                    min_match,
+                    max_lines,
+                    report,
+                    quick,
+                    file,
+                    # Of several searches, those that come later may not have been begun.
+                    resume and (seeds == 1 or file.exists()),
+                    method,
+                    accept=criterion,
+                )
+                for number, file in files.items()
+            ]
     except KeyboardInterrupt:
-        hint = "; what is finished is kept: go on with --resume" if checkpoint.exists() else ""
+        kept = any(file.exists() for file in files.values())
+        hint = "; what is finished is kept: go on with --resume" if kept else ""
         raise DraspError(f"interrupted{hint}") from None
+    result = most_found(results) if seeds > 1 else results[0]
     with place:
         result.save(out, model, draw_examples(result.program, its_task, transformer))
-    checkpoint.unlink(missing_ok=True)
+    for file in files.values():
+        file.unlink(missing_ok=True)
     if as_json:
         typer.echo(result.record(model).to_text(), nl=False)
     else:

@@ -1,6 +1,7 @@
 """Programs, frontiers and progress in a terminal: in colour where there is one, plain text where not."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,11 +48,13 @@ def print_program(console: Console, program: Program) -> None:
 def print_frontier(console: Console, points: "Sequence[Point]", pick: "Point") -> None:
     """Lines against agreement, with an arrow at the pick."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("", "lines", "answered alike"):
+    for column in ("", "lines", "answered alike", "by the model's means"):
         table.add_column(column, justify="right")
     for point in points:
         picked = point is pick
-        table.add_row("→" if picked else "", str(point.lines), str(point.match), style="bold" if picked else "")
+        means = (point.grade or "yes") if point.causal else "no"
+        row = ("→" if picked else "", str(point.lines), str(point.match), means)
+        table.add_row(*row, style="bold" if picked else "")
     console.print(table)
 
 
@@ -61,7 +64,8 @@ def print_result(console: Console, result: "Decompiled", out: Path) -> None:
     print_program(console, result.program)
     console.print()
     print_frontier(console, result.frontier, result.pick)
-    verdict = Text(result.verdict, "bold green" if result.verdict == "decompiled" else "bold yellow")
+    grade = f" ({result.grade})" if result.grade else ""
+    verdict = Text(result.verdict + grade, "bold green" if result.verdict == "decompiled" else "bold yellow")
     figures = (
         f": {result.final.lines} lines, {result.final.match} inputs answered alike, "
         f"{result.task_accuracy.value:.3f} right; {result.seconds:.1f} s"
@@ -70,10 +74,14 @@ def print_result(console: Console, result: "Decompiled", out: Path) -> None:
     console.print(Text.assemble(verdict, figures), soft_wrap=True)
     for reason in result.reasons:
         console.print(f"- {reason}", markup=False, soft_wrap=True)
+    if result.seeds:
+        same = Counter(seed.program for seed in result.seeds)
+        found = ", ".join(f"{count} of {len(result.seeds)}" for _, count in same.most_common())
+        console.print(f"- programs by how many searches found them: {found}", markup=False, soft_wrap=True)
     if result.verdict == "decompiled" and result.pick.lines > MOST_NAMED:
         hint = f"no names, since it has more than {MOST_NAMED} lines: `drasp name {out} MODEL --out NAMED` tries"
         console.print(f"- {hint}", markup=False, soft_wrap=True)
-    files = "program.{drasp,safetensors,py,json,tex}, result.json, frontier/"
+    files = "program.{drasp,safetensors,py,json,tex}, pruned.{drasp,safetensors}, result.json, frontier/"
     console.print(f"wrote {out}/{files}", markup=False, soft_wrap=True)
     console.print(f"look at it: {out}/report.html", markup=False, soft_wrap=True)
 

@@ -1,5 +1,7 @@
 """From a D-RASP program to the weights of a GPT-2: refuse, plan, lay out, write, disguise."""
 
+import json
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +18,8 @@ from drasp.language import program_files
 from drasp.language.syntax import Place, Program, ProgramError
 from drasp.model_files import write_folder
 from drasp.tasks import TASKS, Task
-from drasp.training.files import check_out, whole_folder, write_task
+from drasp.tasks.loading import TASK_FILE
+from drasp.training.files import check_out, whole_folder
 from drasp.transformer import Shape, Transformer, assemble
 
 MAX_WEIGHTS = 30_000_000
@@ -52,7 +55,7 @@ class Compiled:
                 if name in PROGRAM_FILES:
                     (whole / name).write_bytes(content)
             if task is not None and TASKS.get(task.name) is task:
-                write_task(whole, task.name)
+                (whole / TASK_FILE).write_text(json.dumps({"schema_version": 1, "task": task.name}, indent=2) + "\n")
 
 
 def compile_program(program: Program, disguise: Disguise = PLAIN, seed: int = 0) -> Compiled:
@@ -76,13 +79,17 @@ def compile_program(program: Program, disguise: Disguise = PLAIN, seed: int = 0)
     return Compiled(shape, weights, with_norms(writer) if disguise.norms_matter else with_sites(plan))
 
 
+def n_weights(shape: Shape) -> int:
+    return sum(math.prod(size) for size in shape.weight_shapes().values())
+
+
 def _size(shape: Shape) -> str:
     parts = ((shape.n_layers, "layer"), (shape.n_heads, "head"), (shape.d_hidden, "hidden unit"))
     layers, heads, units = (f"{count:,} {name}{'s' * (count > 1)}" for count, name in parts)
     form = f"{layers} of {heads} and {units} ({shape.activation}), d_model {shape.d_model:,}"
-    return f"{form}, {shape.n_weights:,} weights"
+    return f"{form}, {n_weights(shape):,} weights"
 
 
 def _check_size(shape: Shape) -> None:
-    if shape.n_weights > MAX_WEIGHTS:
+    if n_weights(shape) > MAX_WEIGHTS:
         raise ProgramError(Place(), f"the model would have {_size(shape)}; expected at most {MAX_WEIGHTS:,} weights")

@@ -15,12 +15,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from drasp.decompiler.components import Anatomy, Graph
+from drasp.decompiler.components import Anatomy, Cuttable, Graph
 from drasp.errors import DraspError
 from drasp.language import parse, to_text
 from drasp.language.syntax import Program, ProgramError, digest
 from drasp.output_folder import write_file
 from drasp.records import Identity, PassRecord, typed
+from drasp.sites import Edge, Product, parse_site
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,15 @@ class State:
 
 @dataclass(frozen=True)
 class Found:
-    """A program on the way, its agreement on the pool that decides, and its lines once it is simplified."""
+    """A program on the way, its agreement on the pool that decides, and its lines once it is simplified.
+
+    It is complete where what it leaves out was seen not to matter.
+    """
 
     match: float
     program: Program
     lines: int
+    complete: bool
 
 
 @dataclass
@@ -52,9 +57,9 @@ class Progress:
         return Progress(list(self.states), list(self.found), list(self.passes))
 
 
-def checkpoint_file(out: Path) -> Path:
-    """Beside the folder that the result will be in."""
-    return out.with_name(f"{out.name}.decompiling")
+def checkpoint_file(out: Path, seed: int | None = None) -> Path:
+    """Beside the folder that the result will be in; with a seed, for one of several searches."""
+    return out.with_name(f"{out.name}{'' if seed is None else f'.{seed}'}.decompiling")
 
 
 def store(file: Path, progress: Progress, identity: Identity, seconds: float) -> None:
@@ -76,6 +81,7 @@ def store(file: Path, progress: Progress, identity: Identity, seconds: float) ->
                 "pass": name,
                 "kept": sorted(anatomy.edges.index(edge) for edge in graph.kept),
                 "norms": {str(anatomy.receivers.index(r)): value for r, value in graph.norms.items()},
+                "closed": sorted(map(str, graph.closed)),
                 "program": program(f"state{i}", state.program),
             }
         )
@@ -84,7 +90,12 @@ def store(file: Path, progress: Progress, identity: Identity, seconds: float) ->
         "seconds": seconds,
         "states": states,
         "found": [
-            {"match": f.match, "lines": f.lines, "program": program(f"found{i}", f.program)}
+            {
+                "match": f.match,
+                "lines": f.lines,
+                "complete": f.complete,
+                "program": program(f"found{i}", f.program),
+            }
             for i, f in enumerate(progress.found)
         ],
         "passes": [asdict(record) for record in progress.passes],
@@ -108,7 +119,12 @@ def load(file: Path, anatomy: Anatomy, identity: Identity) -> tuple[Progress, fl
         progress = Progress(
             [(each["pass"], _state(i, each, anatomy, tensors)) for i, each in enumerate(facts["states"])],
             [
-                Found(float(each["match"]), _program(f"found{i}", each["program"], tensors), int(each["lines"]))
+                Found(
+                    float(each["match"]),
+                    _program(f"found{i}", each["program"], tensors),
+                    int(each["lines"]),
+                    bool(each["complete"]),
+                )
                 for i, each in enumerate(facts["found"])
             ],
             [typed(PassRecord, record) for record in facts["passes"]],
@@ -127,9 +143,18 @@ def _state(i: int, content: Mapping[str, Any], anatomy: Anatomy, tensors: Mappin
         frozenset(edges[index] for index in content["kept"]),
         dict(zip(receivers, tensors[f"state{i}.constants"], strict=True)),
         {receivers[int(index)]: value for index, value in content["norms"].items()},
+        frozenset(_cuttable(text) for text in content["closed"]),
     )
     text = content["program"]
     return State(graph, None if text is None else _program(f"state{i}", text, tensors))
+
+
+def _cuttable(text: str) -> Cuttable:
+    match parse_site(text):
+        case Edge() | Product() as site:
+            return site
+        case _:
+            raise ValueError(f"expected an edge or a product, found {text}")
 
 
 def _program(name: str, text: str, tensors: Mapping[str, Tensor]) -> Program:

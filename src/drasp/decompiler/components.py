@@ -1,14 +1,16 @@
 """The model as components that send to each other, along edges that can be cut.
 
 Token, position, heads and MLPs send vectors of the residual stream; the query, key and value of each head,
-each MLP and the output receive sums of them. Where an edge is cut, its sender's mean joins the receiver's
-constant, which is then tuned. A graph is a set of edits: the same that interventions are made of.
+each MLP and the output receive sums of them. What a head sends is a sum too, of ways: one for each that its value
+hears; and its scores are a sum of products of the ways to its query and its key. Edges, ways and products can be cut.
+Where an edge or a way is, its mean joins the receiver's constant, which is then tuned. A graph is a set of edits: the
+same that interventions are made of, so it is the model cut down, and its program has the model's own tensors.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -18,51 +20,157 @@ from drasp.edits import CUT, Edit, Replaced, Shifted
 from drasp.fitting.oracle import Batch, Oracle
 from drasp.forward import Forward
 from drasp.sequences import Sequences
-from drasp.sites import OUT, Anatomy, Component, Edge, NormSite, Receiver, Site
+from drasp.sites import (
+    NO_COMPONENT,
+    OUT,
+    Anatomy,
+    Component,
+    Edge,
+    NormSite,
+    Path,
+    Product,
+    Receiver,
+    Sender,
+    Site,
+    last_of,
+)
 from drasp.transformer import Transformer
 
-SomeSite = TypeVar("SomeSite", Component, NormSite)
+SomeSite = TypeVar("SomeSite", Component, NormSite, Edge)
 Edits = Mapping[Site, Edit]
-Means = Mapping[Component, Float[Tensor, " d_model"]]
+Means = Mapping[Sender, Float[Tensor, " d_model"]]
+# What can be cut: an edge between components, a way through heads to a receiver, or a product of two ways.
+Cuttable: TypeAlias = Edge | Product
 
 
 @dataclass(frozen=True)
 class Graph:
-    """The edges that are left, what each receiver hears instead of the others, and the norms that are constant."""
+    """What is left of a model: edges, what each receiver hears instead of the others, and norms that are constant.
+
+    `closed` are ways through heads, and products of ways, that are cut though their edges are kept.
+    """
 
     anatomy: Anatomy
     kept: frozenset[Edge]
     constants: Mapping[Receiver, Float[Tensor, " d_model"]]
     norms: Mapping[Receiver, float]
+    closed: frozenset[Cuttable] = frozenset()
 
     @cached_property
     def edits(self) -> Edits:
         """What makes the whole model this graph."""
         shifts = {receiver: Shifted(self.constants[receiver]) for receiver in self.live_receivers()}
         norms = {NormSite(receiver): Replaced(value) for receiver, value in self.norms.items()}
-        return {**_cuts(self.anatomy, self.kept), **shifts, **norms}
+        return {**self.cuts, **shifts, **norms}
 
-    def cut(self, edges: Iterable[Edge], means: Means) -> "Graph":
-        """The graph without these edges, and without what then has no input or no reader."""
+    @cached_property
+    def cuts(self) -> Edits:
+        return {**_cuts(self.anatomy, self.kept), **dict.fromkeys(sorted(self.closed, key=str), CUT)}
+
+    def cut(self, sites: Iterable[Cuttable], means: Means) -> "Graph":
+        """The graph without these edges, ways and products, and without what then has no input or no reader.
+
+        The mean of what an edge or a way carried joins the receiver's constant.
+        """
+        sites = set(sites) - self.closed
+        between = {site for site in sites if isinstance(site, Edge) and isinstance(site.sender, Component)}
+        ways = [site for site in sites if isinstance(site, Edge) and site not in between]
+        graph = replace(self, closed=self.closed | (sites - between))._shifted(sorted(ways, key=str), means)
+        return graph._without_edges(between, means)._tidied(means)
+
+    def _without_edges(self, edges: set[Edge], means: Means) -> "Graph":
         lost = self.kept - _alive(self.kept - frozenset(edges))
-        constants = dict(self.constants)
-        for edge in sorted(lost, key=self.anatomy.edges.index):
-            constants[edge.receiver] = constants[edge.receiver] + means[_component(edge)]
-        return replace(self, kept=self.kept - lost, constants=constants)
+        return replace(self, kept=self.kept - lost)._shifted(sorted(lost, key=self.anatomy.edges.index), means, self)
 
-    def bypass(self, mlp: Component, means: Means) -> "Graph":
-        """The graph in which what an MLP reads goes directly to its readers: for MLPs that add nothing to it."""
-        [own] = mlp.receivers
-        readers = [edge.receiver for edge in self.kept if edge.sender == mlp]
-        new = {Edge(sender, reader) for sender in self.senders_to(own) for reader in readers} - self.kept
+    def _shifted(self, edges: Iterable[Edge], means: Means, before: "Graph | None" = None) -> "Graph":
+        """With the means of what edges carried; ways that were closed before have left theirs already."""
         constants = dict(self.constants)
-        for edge in sorted(new, key=self.anatomy.edges.index):
-            constants[edge.receiver] = constants[edge.receiver] - means[_component(edge)]
-        wider = replace(self, kept=self.kept | new, constants=constants)
-        return wider.cut([edge for edge in wider.kept if edge.sender == mlp], means)
+        for edge in edges:
+            constants[edge.receiver] = constants[edge.receiver] + means[edge.sender]
+            for site in sorted(before.closed, key=str) if before else ():
+                if isinstance(site, Edge) and site.receiver == edge.receiver and last_of(site.sender) == edge.sender:
+                    constants[edge.receiver] = constants[edge.receiver] - means[site.sender]
+        return replace(self, constants=constants)
+
+    def _tidied(self, means: Means) -> "Graph":
+        """Without closed sites that are gone, and edges on which nothing comes any more."""
+        gone = sorted((site for site in self.closed if not self._is_there(site)), key=str)
+        constants = dict(self.constants)
+        for site in gone:
+            # What began such a way is constant by now, and comes along the edge: its mean must not count twice.
+            if isinstance(site, Edge) and Edge(last_of(site.sender), site.receiver) in self.kept:
+                constants[site.receiver] = constants[site.receiver] - means[site.sender]
+        graph = replace(self, closed=self.closed.difference(gone), constants=constants)
+        idle = graph._idle_edges()
+        return graph._without_edges(idle, means)._tidied(means) if idle else graph
+
+    def _is_there(self, site: Cuttable) -> bool:
+        """Whether what is closed would be heard if it were open."""
+        match site:
+            case Edge(Path(origin, heads), receiver):
+                steps = [(origin, heads[0])] if len(heads) == 1 else [(Path(origin, heads[:-1]), heads[-1])]
+                before = all(self.hears(way, head.receivers[2]) for way, head in steps)
+                return before and Edge(heads[-1], receiver) in self.kept
+            case Product(query, key, head):
+                sides = zip((query, key), head.receivers, strict=False)
+                heard = all(way == NO_COMPONENT or self.hears(way, side) for way, side in sides)
+                return heard and self.is_used(head)
+            case _:
+                return False
+
+    def has(self, site: Cuttable) -> bool:
+        """Whether something comes along an edge or a way, or by a product."""
+        match site:
+            case Edge(sender, receiver):
+                return self.hears(sender, receiver)
+            case Product():
+                return site not in self.closed and self._is_there(site)
+
+    def is_like(self, other: "Graph") -> bool:
+        """Whether the same is cut."""
+        return (self.kept, self.closed) == (other.kept, other.closed)
+
+    def hears(self, way: Sender, receiver: Receiver) -> bool:
+        edge = Edge(way, receiver)
+        return edge in self.kept if isinstance(way, Component) else edge not in self.closed and self._is_there(edge)
+
+    def _idle_edges(self) -> set[Edge]:
+        """Edges from heads all ways through which are closed, and those to attention that nothing is left of."""
+        idle: set[Edge] = set()
+        if not self.closed:
+            return idle
+        for edge in self.kept:
+            if _component(edge).kind == "head" and not any(
+                last_of(way) == edge.sender for way in self.ways_to(edge.receiver)
+            ):
+                idle.add(edge)
+        for head in {site.head for site in self.closed if isinstance(site, Product)}:
+            query, key, _ = head.receivers
+            left = self.products(head)
+            for side, ways in ((query, {p.query for p in left}), (key, {p.key for p in left})):
+                if not left or side in self.norms:
+                    idle |= {Edge(s, side) for s in self.senders_to(side) if s not in {last_of(w) for w in ways}}
+        return idle
 
     def senders_to(self, receiver: Receiver) -> list[Component]:
         return [sender for sender in self.anatomy.senders_to(receiver) if Edge(sender, receiver) in self.kept]
+
+    def ways_to(self, receiver: Receiver) -> list[Sender]:
+        """By which ways a receiver hears embeddings and MLPs: each is a variable of the program."""
+
+        def is_cut(edge: Edge) -> bool:
+            return edge in self.closed if isinstance(edge.sender, Path) else edge not in self.kept
+
+        return self.anatomy.ways_to(receiver, is_cut)
+
+    def products(self, head: Component) -> list[Product]:
+        """What a head's scores are the sum of: each is a select of the program."""
+        query, key, _ = head.receivers
+        every = (Product(q, k, head) for q in (*self.ways_to(query), NO_COMPONENT) for k in self.ways_to(key))
+        return [product for product in every if product not in self.closed]
+
+    def used_heads(self) -> list[Component]:
+        return [sender for sender in self.anatomy.senders if sender.kind == "head" and self.is_used(sender)]
 
     def is_used(self, component: Component) -> bool:
         return any(component == edge.sender for edge in self.kept)
@@ -107,18 +215,34 @@ def _component(edge: Edge) -> Component:
 def _alive(kept: frozenset[Edge]) -> frozenset[Edge]:
     """Edges from components that have an input, to components that are used."""
     while True:
-        # A head without queries or keys attends uniformly; without values, or an MLP without inputs, it says nothing.
+        # A head without keys attends uniformly, whatever its queries; without values, or an MLP without inputs, it
+        # says nothing.
         fed = {edge.receiver.component for edge in kept if edge.receiver.kind not in ("query", "key")}
+        looking = {edge.receiver.component for edge in kept if edge.receiver.kind == "key"}
         used = {edge.sender for edge in kept}
         alive = frozenset(
             edge
             for edge in kept
             if (not _component(edge).receivers or edge.sender in fed)
             and (edge.receiver.component or edge.sender) in used
+            and (edge.receiver.kind != "query" or edge.receiver.component in looking)
         )
         if alive == kept:
             return kept
         kept = alive
+
+
+class MeansOfWays(dict[Sender, Float[Tensor, " d_model"]]):
+    """What components send on average, and ways through heads where somebody asks for them."""
+
+    def __init__(self, components: "Components", oracle: Oracle) -> None:
+        super().__init__(components.averages({}, components.anatomy.senders, oracle).items())
+        self.components, self.oracle = components, oracle
+
+    def __missing__(self, way: Sender) -> Float[Tensor, " d_model"]:
+        edge = Edge(way, OUT)
+        self[way] = self.components.averages({}, [edge], self.oracle)[edge]
+        return self[way]
 
 
 class Components:
@@ -141,19 +265,18 @@ class Components:
             self._ready = graph, Forward(self.transformer, graph.edits)
         return self._ready[1](batch.sequences).logits
 
-    def means(self, oracle: Oracle) -> dict[Component, Float[Tensor, " d_model"]]:
-        """What each component of the whole model sends on average, over all positions."""
-        return self._averages({}, self.anatomy.senders, oracle)
+    def means(self, oracle: Oracle) -> Means:
+        """What each component of the whole model sends on average, over all positions, and each way through heads."""
+        return MeansOfWays(self, oracle)
 
     def mean_norms(self, graph: Graph, receivers: Sequence[Receiver], oracle: Oracle) -> dict[Receiver, float]:
         """What the receivers' layer norms divide by, on average."""
         sites = [NormSite(receiver) for receiver in receivers]
-        return {site.receiver: float(mean) for site, mean in self._averages(graph.edits, sites, oracle).items()}
+        return {site.receiver: float(mean) for site, mean in self.averages(graph.edits, sites, oracle).items()}
 
     @torch.no_grad()
-    def _averages(
-        self, edits: Mapping[Site, Edit], sites: Sequence[SomeSite], oracle: Oracle
-    ) -> dict[SomeSite, Tensor]:
+    def averages(self, edits: Mapping[Site, Edit], sites: Sequence[SomeSite], oracle: Oracle) -> dict[SomeSite, Tensor]:
+        """The means of what is at sites, over all positions of some inputs."""
         forward = Forward(self.transformer, edits, sites)
         sums: dict[SomeSite, Tensor] = {}
         count = 0

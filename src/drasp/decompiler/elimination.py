@@ -31,12 +31,14 @@ class Move(Generic[State]):
 class Judge(Generic[State]):
     """How a state is judged and mended; all of it on inputs drawn beforehand.
 
-    `match` gives the share that agrees, or 0 where that is below the target; from a loss of `hopeless` on,
-    settling is not tried. Settling is brief first; where that brings the target `near`, it goes on for longer.
+    `match` gives the share that agrees, or 0 where that is below the target; `holds` says whether the state does what
+    the model does by the same means. From a loss of `hopeless` on, settling is not tried. Settling is brief first;
+    where that brings the target `near`, it goes on for longer.
     """
 
     loss: Callable[[State], float]
     match: Callable[[State, float], float]
+    holds: Callable[[State], bool]
     settle: Callable[[State], State]
     settle_longer: Callable[[State], State]
     hopeless: float
@@ -44,16 +46,19 @@ class Judge(Generic[State]):
 
     def mended(self, state: State, target: float) -> tuple[State, float]:
         """The state, settled if it has to be, and its agreement: 0 where the target is not reached."""
-        if (agreement := self.match(state, target)) >= target:
+        if (agreement := self.match(state, target)) >= target and self.holds(state):
             return state, agreement
         if self.loss(state) >= self.hopeless:
             return state, 0.0
         state = self.settle(state)
         agreement = self.match(state, target - self.near)
-        if agreement >= target or agreement < target - self.near:
-            return state, agreement if agreement >= target else 0.0
+        if agreement >= target and self.holds(state):
+            return state, agreement
+        if agreement < target - self.near:
+            return state, 0.0
         state = self.settle_longer(state)
-        return state, self.match(state, target)
+        agreement = self.match(state, target)
+        return state, agreement if self.holds(state) else 0.0
 
 
 def eliminate(

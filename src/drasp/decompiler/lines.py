@@ -1,6 +1,6 @@
 """Moves on a program: a line or an input of one is taken away, and its mean joins a bias."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -11,8 +11,6 @@ from torch import Tensor
 from drasp.decompiler.elimination import Move
 from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
-from drasp.language.bases import size
-from drasp.language.checker import basis_of
 from drasp.language.syntax import (
     ONE,
     Aggregate,
@@ -28,12 +26,10 @@ from drasp.language.syntax import (
     TensorName,
 )
 from drasp.rewriting.parts import divided_by_constant, without_select
-from drasp.rewriting.provenance import handed_on, with_sites, without_heard
+from drasp.rewriting.provenance import without_heard
 from drasp.rewriting.rewrite import dtype_of, fresh_name
 from drasp.rewriting.tidy import bias_of, changed, without_logits
-from drasp.sites import OUT, joined
-
-_MOST_ROWS = 8000  # answers for least squares
+from drasp.sites import OUT
 
 Means = Mapping[Operand, Float[Tensor, " dims"]]
 Reader = TypeVar("Reader", bound=ElementWise | Norm)
@@ -58,23 +54,6 @@ def operand_means(program: Program, oracle: Oracle) -> Means:
 
 
 # ---------------------------------------------------------------------------------------- moves
-
-
-def variable_moves(program: Program, means: Means) -> list[Move[Program]]:
-    """Coarse ones: a variable that nothing need read, attention that may be uniform."""
-    moves: list[Move[Program]] = []
-    for statement in program.statements:
-        match statement:
-            case Aggregate(name, selectors):
-                moves.append(Move(("variable", name), lambda p, name=name: _drop_variable(p, name, means)))
-                names = tuple(reference.variable for reference in selectors)
-                if len(names) > 1:
-                    moves.append(Move(("attention", names), lambda p, names=names: _drop_selects(p, names, means)))
-            case ElementWise(name, _, Network()):
-                moves.append(Move(("variable", name), lambda p, name=name: _drop_variable(p, name, means)))
-            case _:
-                pass
-    return moves
 
 
 def line_moves(program: Program, means: Means) -> list[Move[Program]]:
@@ -121,13 +100,6 @@ def _drop_variable(program: Program, name: str, means: Means) -> Program | None:
 
 def _reads(statement: Statement, name: str) -> bool:
     return any(operand.variable == name for operand in statement.operands)
-
-
-def _drop_selects(program: Program, names: Sequence[str], means: Means) -> Program | None:
-    there = [name for name in names if program.find(name)]
-    for name in there:
-        program = _drop_select(program, name, means) or program
-    return program if there else None
 
 
 def _drop_norm(program: Program, name: str, means: Means) -> Program | None:
@@ -219,78 +191,6 @@ def without_input(
         tensors[hidden] = program.tensors[hidden] + extra @ program.tensors[f"{statement.stored}.hidden"]
     smaller = replace(statement, inputs=tuple(parts), sites=without_heard(program, statement, operand))
     return smaller, tensors | dict(zip(smaller.source_names, parts.values(), strict=True))
-
-
-# ----------------------------------------------------------------------------------- linear MLPs
-
-
-def linear_moves(program: Program, oracle: Oracle) -> list[Move[Program]]:
-    """MLPs that are only projected, replaced by the linear map that comes nearest where answers count."""
-    return [
-        Move(("linear", s.name), lambda p, name=s.name: _make_linear(p, name, oracle))
-        for s in program.statements
-        if isinstance(s, ElementWise) and isinstance(s.function, Network)
-    ]
-
-
-def _make_linear(program: Program, name: str, oracle: Oracle) -> Program | None:
-    """Its projects become projects of what it reads."""
-    statement, bias = program.find(name), bias_of(program)
-    readers = program.readers(name)
-    if not isinstance(statement, ElementWise) or bias is None:
-        return None
-    if not all(isinstance(r, Project) and not r.input.norm and r.tensor_names for r in readers):
-        return None
-    inputs = tuple(v for v in statement.inputs if v != ONE)
-    maps, constant = _nearest_linear(program, inputs, name, oracle)
-    [target] = bias.tensor_names
-    tensors = dict(program.tensors)
-    new: dict[str, Statement | None] = {}
-    added: list[Project] = []
-    own = handed_on(program, statement)
-    for reader in readers:
-        assert isinstance(reader, Project)
-        assert isinstance(reader.op, TensorName)
-        matrix = program.tensors[reader.op.name]
-        tensors[target] = tensors[target] + (constant @ matrix)[None]
-        new[reader.name] = None
-        for i, (operand, linear) in enumerate(zip(inputs, maps, strict=True)):
-            twin = next((s for s in program.statements if isinstance(s, Project) and s.input == operand), None)
-            if twin is not None and (names := twin.tensor_names):
-                tensors[names[0]] = tensors[names[0]] + linear @ matrix
-                new[twin.name] = with_sites(new.get(twin.name) or twin, reader.sites, own)
-            else:
-                stored = TensorName(f"{reader.op.name}_{i}")
-                project = Project(f"{reader.name}_{i}", operand, stored, sites=joined(reader.sites, own))
-                tensors[f"{reader.op.name}_{i}"] = linear @ matrix
-                added.append(project)
-    prediction, gone = program.prediction, {reader.name for reader in readers}
-    kept = tuple(r for r in prediction.logits if r.variable not in gone)
-    logits = (*kept, *(Reference(project.name) for project in added))
-    last = replace(prediction, logits=logits)
-    wider = replace(program, statements=(*program.statements[:-1], *added, last), tensors=tensors)
-    return changed(wider, new, {})
-
-
-@torch.no_grad()
-def _nearest_linear(
-    program: Program, inputs: tuple[Operand, ...], name: str, oracle: Oracle
-) -> tuple[list[Float[Tensor, "_ dims"]], Float[Tensor, " dims"]]:
-    """Least squares from the inputs, and a constant, to the variable."""
-    interpreter = Interpreter.of(program)
-    widths = [size(basis_of(program, v)) for v in inputs]
-    left: list[Tensor] = []
-    right: list[Tensor] = []
-    for batch in oracle.batches:
-        *read, said = interpreter.values(batch.inputs.ids, batch.inputs.positions, [*inputs, ONE, Operand(name)])
-        left.append(batch.at_counted(torch.cat(read, -1))[batch.valid])
-        right.append(batch.at_counted(said)[batch.valid])
-    every = 1 + sum(map(len, left)) // _MOST_ROWS
-    x, y = torch.cat(left)[::every].double(), torch.cat(right)[::every].double()
-    # Columns may depend on each other (shares add up to one): the smallest of all solutions.
-    solution = (torch.linalg.pinv(x, rtol=1e-6) @ y).float()
-    *maps, constant = solution.split([*widths, 1])
-    return maps, constant[0]
 
 
 # -------------------------------------------------------------------------------------- settling

@@ -2,18 +2,20 @@
 
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path as FilePath
+from typing import Literal, NamedTuple, get_args
 
+from drasp.causal import FULL, Effort, evaluate
+from drasp.causal import QUICK as QUICK_LOOK
 from drasp.decompiler.checkpoint import Found, State
-from drasp.decompiler.components import Graph
-from drasp.decompiler.elimination import Harm, Judge, Move, eliminate, squeeze
+from drasp.decompiler.components import Cuttable, Graph
+from drasp.decompiler.elimination import Move, eliminate, squeeze
 from drasp.decompiler.harm import harm_by_line
-from drasp.decompiler.lines import Means, line_moves, linear_moves, operand_means, variable_moves, with_bias
+from drasp.decompiler.lines import line_moves, operand_means, with_bias
 from drasp.decompiler.result import Decompiled, Point
 from drasp.decompiler.search import LOWEST, QUICK, THOROUGH, Search
-from drasp.decompiler.splitting import split_moves
 from drasp.decompiler.ugs import PAPER_SETTINGS, UgsSettings, prune_by_gates
 from drasp.errors import DraspError
 from drasp.fitting.oracle import Oracle, answering
@@ -22,18 +24,17 @@ from drasp.naming.judge import TOLERANCE
 from drasp.naming.pipeline import name_program
 from drasp.records import PassRecord
 from drasp.rewriting.simplify import simplify
-from drasp.sites import OUT, TOKEN, Component, Edge, Receiver
+from drasp.sites import Edge, Path, Receiver, Sender
 from drasp.tasks import Task
 from drasp.transformer import Transformer
 
 METHODS = ("fast", "ugs")
+Accept = Literal["causal", "answers"]
 WORTH_OF_A_LINE = 0.01  # of agreement, in the last round
 FRESH_INPUTS = 2000
-MOST_GAIN = 0.05  # of agreement, that polishing may bring
+MORE_LINES, MORE_OF_LINES = 2, 0.25  # that a complete program may have
+MORE_TRIED = 2  # longer programs of the frontier, where the first do not do it by the model's means
 MOST_NAMED = 20  # lines of a program that is named: each is tried by running all of it, many times
-
-# Agreement that a program must have; none where it is not wanted at all.
-Target = Callable[[Program], float | None]
 
 
 def _silent(_record: PassRecord) -> None:
@@ -48,24 +49,27 @@ def decompile(
     max_lines: int = 40,
     report: Callable[[PassRecord], None] = _silent,
     quick: bool = False,
-    checkpoint: Path | None = None,
+    checkpoint: FilePath | None = None,
     resume: bool = False,
     method: str = "fast",
     ugs: UgsSettings = PAPER_SETTINGS,
+    accept: Accept = "causal",
 ) -> Decompiled:
-    """The shortest program found that answers like the model on `min_match` of the inputs.
+    """The shortest program found that does what the model does, and answers like it on `min_match` of the inputs.
+
+    `accept="answers"` picks by answers alone, as the paper does; the verdict says what is seen of the means.
 
     Finished passes are kept in the file `checkpoint`; with `resume` it goes on from there.
     `method` is "fast", backward elimination, or "ugs", the paper's own pruning, which takes `ugs` and far more time.
     """
     check_method(method)
     effort = QUICK if quick else THOROUGH
-    settings = {"method": method, "quick": quick, "min_match": min_match, "max_lines": max_lines}
+    settings = {"method": method, "quick": quick, "min_match": min_match, "max_lines": max_lines, "accept": accept}
     settings |= asdict(ugs) if method == "ugs" else {}
     search = Search(transformer, task, seed, report, effort, checkpoint, resume, settings, max_lines)
     try:
         graph = prune_by_gates(search, ugs) if method == "ugs" else _prune_by_elimination(search)
-        return _result(search, graph, min_match)
+        return _result(search, graph, min_match, accept)
     except KeyboardInterrupt:
         search.store()
         raise
@@ -76,102 +80,84 @@ def check_method(method: str) -> None:
         raise DraspError(f"--method {method}: no such method; there are {', '.join(METHODS)}")
 
 
+def check_accept(accept: str) -> Accept:
+    match accept:
+        case "causal" | "answers":
+            return accept
+        case _:
+            raise DraspError(f"--accept {accept}: no such criterion; there are {', '.join(get_args(Accept))}")
+
+
 def _prune_by_elimination(search: Search) -> Graph:
-    """Gives the graph as it was while agreement held: what it could not do without says why a program is long."""
-    state = search.once("try a sketch", partial(sketch, search), State(search.components.whole()))
-    if state.program is None:
-        state = _cut_graph(search, state)
-    graph = state.graph
-    if state.program is None:
-        state = search.once("write the program", partial(write_dense_graph, search), state)
-    else:
-        state = _shortened(search, state, _always(search.target))
-    if simplify(_written(state)).lines > search.max_lines:
-        state = search.once("squeeze lines", partial(squeeze_lines, search), state)
-    match = search.check.match(answering(_written(state))).value
-    if search.effort.thorough and match >= LOWEST:
-        worth_it = _worth_it(_written(state), match)
-        cut = partial(_cut_attention_for_lines, search, worth_it)
-        state = search.once("cut attention for lines", cut, state)
-        state = _shortened(search, state, worth_it)
+    """Gives the graph as it was while agreement held: what it could not do without says why a program is long.
+
+    First all goes whose value does not matter, then also what may be a constant: the first leaves programs that are
+    complete, the second shorter ones that are enough.
+    """
+    state = State(search.components.whole())
+    for purpose in (COMPLETE, SUFFICIENT):
+        state = _cut_graph(search, state, purpose)
+    if search.write(state.graph) is None:
         graph = state.graph
-    return graph
+        state = search.once("write the program", partial(write_dense_graph, search), state)
+        if simplify(_written(state)).lines > search.max_lines:
+            search.once("squeeze lines", partial(squeeze_lines, search), state)
+        return graph
+    if search.effort.thorough:
+        state = _cut_graph(search, state, FEWER_LINES)
+    return state.graph
 
 
-def _cut_graph(search: Search, state: State) -> State:
-    for name, cut in (
-        ("cut components", _cut_components),
-        ("cut edges", _cut_edges),
-        ("make norms constant", _make_norms_constant),
-    ):
-        state = search.once(name, partial(cut, search), state)
-    return State(state.graph, search.write(state.graph))
+@dataclass(frozen=True)
+class Purpose:
+    """What a round of cuts is for: whether what it leaves out must not matter, and may lines cost agreement."""
+
+    name: str
+    complete: bool = False
+    for_lines: bool = False
 
 
-def _shortened(search: Search, state: State, target: Target) -> State:
-    for name, shorten in (
-        ("cut variables", _cut_variables),
-        ("make MLPs linear", _make_mlps_linear),
-        ("split MLPs", _split_mlps),
-        ("cut lines", _cut_lines),
-    ):
-        state = search.once(name, partial(shorten, search, target), state)
+COMPLETE = Purpose("what does not matter", complete=True)
+SUFFICIENT = Purpose("what may be constant")
+FEWER_LINES = Purpose("for fewer lines", for_lines=True)
+
+
+def _cut_graph(search: Search, state: State, purpose: Purpose) -> State:
+    passes = (
+        ("components", _component_moves),
+        ("edges", _edge_moves),
+        ("norms", _norm_moves),
+        ("ways", _way_moves),
+        ("products", _product_moves),
+    )
+    for name, moves in passes[3:] if purpose.for_lines else passes:
+        cut = partial(_cut, search, moves, purpose)
+        state = search.once(f"cut {name}: {purpose.name}", cut, state)
     return state
 
 
 # --------------------------------------------------------------------------------------- passes
 
 
-def sketch(search: Search, state: State) -> State:
-    """The token, the mean of all tokens, or both, projected: many models say no more than that.
-
-    There is no program where this one does. It costs a few convex fits to see.
-    """
-    anatomy, whole = search.components.anatomy, state.graph
-    heads = anatomy.heads(0) if anatomy.n_layers else ()
-    mean = {Edge(TOKEN, head.receivers[2]) for head in heads} | {Edge(head, OUT) for head in heads}
-    for kept in ({Edge(TOKEN, OUT)}, mean, {Edge(TOKEN, OUT), *mean}):
-        graph = whole.cut(whole.kept - kept, search.means)
-        graph = replace(graph, norms=search.components.mean_norms(graph, [OUT], search.probe))
-        if (program := search.fitted_head(graph, search.target)) is not None:
-            return State(graph, program)
-    return state
-
-
-def _cut_components(search: Search, state: State) -> State:
-    moves = _component_moves(search)
-    return _less_graph(search, lambda _: moves, search.graph_judge(), state)
-
-
-def _cut_edges(search: Search, state: State) -> State:
-    moves = _edge_moves(search)
-    return _less_graph(search, lambda _: moves, search.graph_judge(), state, search.harm_by_edge)
-
-
-def _make_norms_constant(search: Search, state: State) -> State:
-    """In a dense graph, which gains little by it, only as far as nothing has to be settled."""
-    judge = search.graph_judge()
-    if not search.is_sparse(state.graph):
-        judge = replace(judge, hopeless=0.0)
-    return _less_graph(search, partial(_norm_moves, search), judge, state)
-
-
-def _less_graph(
-    search: Search,
-    moves: Callable[[Graph], Sequence[Move[Graph]]],
-    judge: Judge[Graph],
-    state: State,
-    harm: Harm[Graph] | None = None,
+def _cut(
+    search: Search, moves: Callable[[Search, Graph], Sequence[Move[Graph]]], purpose: Purpose, state: State
 ) -> State:
-    target, patience = _always(search.target), search.effort.graph_patience
-    return State(eliminate(state.graph, moves, judge, target, search.accept_graph, patience, harm))
+    judge = search.graph_judge(purpose.complete)
+    target = _worth_it(search, state.graph) if purpose.for_lines else _always(search.target)
+    harm = search.harm_by_edge if moves is _edge_moves else None
+    if moves is _norm_moves and not search.is_sparse(state.graph):
+        # A dense graph gains little by it: only as far as nothing has to be settled.
+        judge = replace(judge, hopeless=0.0)
+    accept = partial(search.accept_graph, complete=purpose.complete)
+    graph = eliminate(state.graph, partial(moves, search), judge, target, accept, search.effort.graph_patience, harm)
+    return State(graph)
 
 
 def write_dense_graph(search: Search, state: State) -> State:
     """As a long program; where there are very many edges, some go first, until it can be written at all."""
-    moves = _edge_moves(search)
-    judge, too_many = search.graph_judge(), search.edges_too_many
-    graph = squeeze(state.graph, lambda _: moves, judge, search.harm_by_edge, too_many, search.accept_graph)
+    judge, too_many = search.graph_judge(complete=False), search.edges_too_many
+    moves = partial(_edge_moves, search)
+    graph = squeeze(state.graph, moves, judge, search.harm_by_edge, too_many, search.accept_graph)
     program = search.written(graph)
     search.accept_program(program, search.check.match(answering(program)).value)
     return State(graph, program)
@@ -191,61 +177,25 @@ def squeeze_lines(search: Search, state: State) -> State:
     return State(state.graph, shorter)
 
 
-def _cut_attention_for_lines(search: Search, target: Target, state: State) -> State:
-    """Heads need not see all that they see: where agreement suffers, but lines are saved, many selects at once."""
+def _worth_it(search: Search, graph: Graph) -> Callable[[Graph], float | None]:
+    """The agreement that a graph must have whose program is shorter: so much less for each line that it saves."""
+    match = search.graph_match(graph)
 
-    def graph_target(graph: Graph) -> float | None:
+    def lines_of(graph: Graph) -> int | None:
         program = search.write(graph)
-        return None if program is None else target(program)
+        return None if program is None else simplify(program).lines
 
-    judge, moves, patience = search.graph_judge(), _attention_moves(search), search.effort.graph_patience
-    graph = eliminate(state.graph, lambda _: moves, judge, graph_target, search.accept_graph, patience)
-    return state if graph is state.graph else State(graph, search.write(graph))
+    before = lines_of(graph)
 
+    def target(shorter: Graph) -> float | None:
+        lines = lines_of(shorter)
+        return None if lines is None or before is None else max(LOWEST, match - WORTH_OF_A_LINE * (before - lines))
 
-def _cut_variables(search: Search, target: Target, state: State) -> State:
-    return _less_program(search, variable_moves, target, state)
-
-
-def _make_mlps_linear(search: Search, target: Target, state: State) -> State:
-    return _less_program(search, lambda now, _: linear_moves(now, search.pool_for(now)), target, state)
-
-
-def _split_mlps(search: Search, target: Target, state: State) -> State:
-    """Where that makes no more lines: parts that read one-hot variables are tables, and join what follows."""
-
-    def no_longer(program: Program) -> float | None:
-        return target(program) if simplify(program).lines <= most else None
-
-    most = simplify(_written(state)).lines
-    return _less_program(search, lambda now, _: split_moves(now, search.probe), no_longer, state)
-
-
-def _cut_lines(search: Search, target: Target, state: State) -> State:
-    return _less_program(search, line_moves, target, state)
-
-
-def _less_program(
-    search: Search,
-    moves: Callable[[Program, Means], list[Move[Program]]],
-    target: Target,
-    state: State,
-) -> State:
-    program = with_bias(simplify(_written(state)))
-    means = operand_means(program, search.probe)
-    judge, patience = search.program_judge(), search.effort.patience
-    shorter = eliminate(program, lambda now: moves(now, means), judge, target, search.accept_program, patience)
-    return State(state.graph, shorter)
-
-
-def _worth_it(program: Program, match: float) -> Target:
-    """The agreement that a shorter program must have: so much less for each line that it saves."""
-    lines = simplify(program).lines
-    return lambda shorter: max(LOWEST, match - WORTH_OF_A_LINE * (lines - simplify(shorter).lines))
+    return target
 
 
 def _written(state: State) -> Program:
-    assert state.program is not None, "programs are shortened once they have been written"
+    assert state.program is not None, "programs are squeezed once they have been written"
     return state.program
 
 
@@ -256,44 +206,66 @@ def _always(target: float) -> Callable[[object], float]:
 # ---------------------------------------------------------------------------------------- moves
 
 
-def _cutting(search: Search, name: Hashable, edges: Sequence[Edge]) -> Move[Graph]:
+def _cutting(search: Search, name: Hashable, sites: Sequence[Cuttable]) -> Move[Graph]:
     def apply(graph: Graph) -> Graph | None:
-        there = [edge for edge in edges if edge in graph.kept]
-        return graph.cut(there, search.means) if there else None
+        smaller = graph.cut([site for site in sites if graph.has(site)], search.means)
+        return None if smaller.is_like(graph) else smaller
 
     return Move(name, apply)
 
 
-def _component_moves(search: Search) -> list[Move[Graph]]:
+def _component_moves(search: Search, _graph: Graph) -> list[Move[Graph]]:
     """Components that nobody need hear, heads that may attend to everything alike, MLPs that may be left out."""
     anatomy = search.components.anatomy
     moves = [_cutting(search, str(s), [edge for edge in anatomy.edges if edge.sender == s]) for s in anatomy.senders]
     for head in (sender for sender in anatomy.senders if sender.kind == "head"):
         pattern = [edge for edge in anatomy.edges if edge.receiver in head.receivers[:2]]
         moves.append(_cutting(search, f"attention of {head}", pattern))
-    return moves + [_bypassing(search, sender) for sender in anatomy.senders if sender.kind == "mlp"]
+    return moves
 
 
-def _bypassing(search: Search, mlp: Component) -> Move[Graph]:
-    def apply(graph: Graph) -> Graph | None:
-        return graph.bypass(mlp, search.means) if graph.is_used(mlp) else None
-
-    return Move(f"bypass of {mlp}", apply)
+def _edge_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
+    return [_cutting(search, edge, [edge]) for edge in search.components.anatomy.edges if edge in graph.kept]
 
 
-def _edge_moves(search: Search) -> list[Move[Graph]]:
-    return [_cutting(search, edge, [edge]) for edge in search.components.anatomy.edges]
+def _way_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
+    """Ways through heads, each to one receiver, or to all that hear it; and senders to a head's attention."""
+    if not search.is_sparse(graph):
+        return []
+    edges = [Edge(way, r) for r in graph.live_receivers() for way in graph.ways_to(r) if isinstance(way, Path)]
+    by_way: dict[Sender, list[Cuttable]] = {}
+    for edge in edges:
+        by_way.setdefault(edge.sender, []).append(edge)
+    return [
+        *(_cutting(search, edge, [edge]) for edge in edges),
+        *(_cutting(search, str(way), group) for way, group in by_way.items() if len(group) > 1),
+        *_attention_moves(search, graph),
+    ]
 
 
-def _attention_moves(search: Search) -> list[Move[Graph]]:
+def _attention_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
     """A sender that a head neither asks by nor looks for."""
-    anatomy = search.components.anatomy
     return [
         _cutting(search, f"{sender} in {head}", [Edge(sender, side) for side in head.receivers[:2]])
-        for head in anatomy.senders
-        if head.kind == "head"
-        for sender in anatomy.senders_to(head.receivers[0])
+        for head in graph.used_heads()
+        for sender in search.components.anatomy.senders_to(head.receivers[0])
     ]
+
+
+def _product_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
+    """Products of two ways in a head's scores, and all of those with one query or one key."""
+    if not search.is_sparse(graph):
+        return []
+    moves: list[Move[Graph]] = []
+    for head in graph.used_heads():
+        products = graph.products(head)
+        moves += [_cutting(search, product, [product]) for product in products]
+        for side in ("query", "key"):
+            for way in dict.fromkeys(getattr(product, side) for product in products):
+                group = [product for product in products if getattr(product, side) == way]
+                if 1 < len(group) < len(products):
+                    moves.append(_cutting(search, f"{way} as a {side} of {head}", group))
+    return moves
 
 
 def _norm_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
@@ -326,29 +298,31 @@ def dense_receivers(graph: Graph) -> tuple[str, ...]:
     return tuple(f"{r} ({kept} of {all_})" for r, (kept, all_) in counts.items() if kept > max(2, all_ / 2))
 
 
-def _result(search: Search, graph: Graph, min_match: float) -> Decompiled:
-    """Agreement on fresh inputs for the best program of each length, as far as longer ones agree more."""
+def _result(search: Search, graph: Graph, min_match: float, accept: Accept) -> Decompiled:
+    """The frontier, measured on fresh inputs, and the pick, with names and evidence."""
     fresh = search.draw("fresh", FRESH_INPUTS, batch_size=100)
     points: list[Point] = []
-    reached = -1.0
     for found in _candidates(search.progress.found, search.max_lines):
-        search.note("polish and measure", found.lines, "lines", found.match)
-        # Longer ones than the one that will be picked are there for comparison only; others may be out of reach.
-        near = found.match >= min_match - MOST_GAIN
-        in_question = near and not any(point.match.value >= min_match for point in points)
-        program, match = (
-            search.polished(found.program) if in_question else (found.program, search.judged(found.program))
-        )
-        if match > reached:
-            reached = match
-            points.append(Point(simplify(program), fresh.match(answering(program))))
-    pick = choose(points, min_match, search.max_lines)
+        search.note("measure", found.lines, "lines", found.match)
+        program = simplify(found.program)
+        points.append(Point(program, fresh.match(answering(program)), found.complete))
     pruned = time.perf_counter()
-    final = _named(search, pick, fresh, min_match)
+    ends = [_end(search, pick, fresh, min_match) for pick in _promising(points, min_match, search.max_lines)]
+    if accept == "causal" and not any(end.final.causal for end in ends):
+        # Longer programs have more of the model, and may show its means.
+        tried = {end.pick.lines for end in ends}
+        others = [p for p in points if p.lines not in tried and p.match.value >= min_match]
+        for pick in others[:MORE_TRIED]:
+            ends.append(_end(search, pick, fresh, min_match))
+            if ends[-1].final.causal:
+                break
+    pick, final = choose(ends, accept)
+    known = {end.pick.lines: end.pick for end in ends}
+    frontier = tuple(known.get(p.lines) or _with_evidence(search, p, p, QUICK_LOOK) for p in points)
     naming_seconds = time.perf_counter() - pruned
     return Decompiled(
         identity=search.identity,
-        frontier=tuple(points),
+        frontier=frontier,
         pick=pick,
         final=final,
         task_accuracy=fresh.right(answering(final.program)),
@@ -363,11 +337,37 @@ def _result(search: Search, graph: Graph, min_match: float) -> Decompiled:
     )
 
 
+class End(NamedTuple):
+    """A program of the frontier, and what is handed out of it."""
+
+    pick: Point
+    final: Point
+
+
+def _end(search: Search, pick: Point, fresh: Oracle, min_match: float) -> End:
+    """A program with names and its evidence; without names, should they turn out not to be true."""
+    search.note("evidence", pick.lines, "lines", pick.match.value)
+    pick = _with_evidence(search, pick, pick)
+    named = _named(search, pick, fresh, min_match)
+    if named is pick:
+        return End(pick, pick)
+    named = _with_evidence(search, named, pick)
+    return End(pick, named if named.causal or not pick.causal else pick)
+
+
+def _with_evidence(search: Search, point: Point, pick: Point, effort: Effort = FULL) -> Point:
+    found = evaluate(point.program, search.transformer, search.task, pick.program, effort, search.seed)
+    return replace(point, evidence=found)
+
+
 def _candidates(found: Sequence[Found], max_lines: int) -> list[Found]:
-    """From short to long, each truer than those before; what is too long only where nothing is short enough."""
+    """From short to long, each truer than those before, or the first that is complete; only such as are short enough.
+
+    Where none is, the truest. Of those with as many lines, a complete one, and that from which most has been cut.
+    """
     best: list[Found] = []
-    for each in sorted(found, key=lambda f: (f.lines, -f.match)):
-        if not best or each.match > best[-1].match:
+    for _, each in sorted(enumerate(found), key=lambda pair: (pair[1].lines, not pair[1].complete, -pair[0])):
+        if not best or each.match > best[-1].match or (each.complete and not any(f.complete for f in best)):
             best.append(each)
     short = [each for each in best if each.lines <= max_lines]
     return short or best[-1:]
@@ -381,15 +381,35 @@ def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Poin
     def report(name: str, program: Program, match: float) -> None:
         search.note(name, program.lines, "lines", match)
 
-    program = name_program(pick.program, search.last_fit, search.check, min_match, report)
+    program = name_program(pick.program, search.fit, search.check, search.trials, min_match, report)
     if search.judged(program) < search.judged(pick.program) - 2 * TOLERANCE:
         return pick
-    return Point(program, fresh.match(answering(program)))
+    return Point(program, fresh.match(answering(program)), pick.complete)
 
 
-def choose(points: Sequence[Point], min_match: float, max_lines: int) -> Point:
-    """The shortest that agrees well enough; where there is none, the truest of those that are short enough."""
+def _promising(points: Sequence[Point], min_match: float, max_lines: int) -> list[Point]:
+    """The shortest that agrees well enough, and the shortest complete one that names may bring near it.
+
+    Where there is none, the truest of those that are short enough.
+    """
     good = [point for point in points if point.match.value >= min_match and point.lines <= max_lines]
-    if good:
-        return min(good, key=lambda point: point.lines)
-    return max(points, key=lambda point: (point.lines <= max_lines, point.match.value))
+    if not good:
+        return [max(points, key=lambda point: (point.lines <= max_lines, point.match.value))]
+    shortest = min(good, key=lambda point: point.lines)
+    whole = [point for point in good if point.complete and point.lines <= 2 * most_lines(shortest.lines)]
+    return list(dict.fromkeys([shortest, *whole[:1]]))
+
+
+def most_lines(shortest: int) -> float:
+    """How long a complete program may be where there is a sufficient one of so many lines."""
+    return float(shortest + max(MORE_LINES, MORE_OF_LINES * shortest))
+
+
+def choose(ends: Sequence[End], accept: Accept) -> End:
+    """The shortest causal program, or a complete one that is not much longer; by answers, the shortest."""
+    causal = [end for end in ends if end.final.causal]
+    if accept == "answers" or not causal:
+        return ends[0]
+    shortest = min(causal, key=lambda end: end.final.lines)
+    whole = [e for e in causal if e.final.grade == "complete" and e.final.lines <= most_lines(shortest.final.lines)]
+    return min(whole, key=lambda end: end.final.lines, default=shortest)

@@ -3,29 +3,48 @@
 import resource
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
+from drasp.causal import Evidence
 from drasp.errors import DraspError
-from drasp.language import load_program, program_files
+from drasp.language import PRUNED, load_program, program_files
 from drasp.language.syntax import Program
 from drasp.measure import Share
 from drasp.output_folder import MARK, write_files
-from drasp.records import FrontierRecord, Identity, NormsRecord, PassRecord, Record, read_record
+from drasp.records import FrontierRecord, Identity, NormsRecord, PassRecord, Record, SeedRecord, read_record
 from drasp.report.examples import Examples, draw_examples
 from drasp.report.page import REPORT, report_page
 from drasp.rewriting.parts import count_primitives
 from drasp.tasks import TASKS
 
+Verdict = Literal["decompiled", "answers_only", "not_decompilable"]
+_PRUNED = PRUNED.removesuffix(".drasp")
+
 
 @dataclass(frozen=True)
 class Point:
-    """A program on the frontier, and how often it answered as the model did on inputs that no pass had seen."""
+    """A program on the frontier, and how often it answered as the model did on inputs that no pass had seen.
+
+    `complete` is whether the search saw that what it leaves out does not matter; `evidence` is what was measured of it
+    in the end.
+    """
 
     program: Program
     match: Share
+    complete: bool = False
+    evidence: Evidence | None = None
 
     @property
     def lines(self) -> int:
         return self.program.lines
+
+    @property
+    def causal(self) -> bool:
+        return self.evidence is not None and self.evidence.causal
+
+    @property
+    def grade(self) -> str | None:
+        return self.evidence.grade if self.evidence is not None else None
 
 
 @dataclass(frozen=True)
@@ -47,21 +66,26 @@ class Decompiled:
     naming_seconds: float
     min_match: float
     max_lines: int
+    seeds: tuple[SeedRecord, ...] | None = None
 
     @property
     def program(self) -> Program:
         return self.final.program
 
     @property
-    def verdict(self) -> str:
-        short_and_true = self.final.match.value >= self.min_match and self.final.lines <= self.max_lines
-        return "decompiled" if short_and_true else "not_decompilable"
+    def verdict(self) -> Verdict:
+        return verdict_of(self.final, self.min_match, self.max_lines)
+
+    @property
+    def grade(self) -> str | None:
+        """Whether the program is complete, or sufficient; none where it was not decompiled."""
+        return self.final.grade if self.verdict == "decompiled" else None
 
     @property
     def reasons(self) -> list[str]:
-        """What stood in the way, where the model was not decompiled."""
-        if self.verdict == "decompiled":
-            return []
+        """What stood in the way of a better verdict or grade."""
+        if self.verdict != "not_decompilable":
+            return list(self.final.evidence.reasons) if self.final.evidence else []
         short = [point for point in self.frontier if point.lines <= self.max_lines]
         best = max(short, key=lambda point: point.match.value, default=None)
         reasons = [
@@ -80,11 +104,9 @@ class Decompiled:
 
         The report shows the model's answers where the examples hold them.
         """
-        files = program_files(self.program)
+        files = program_files(self.program) | _text_and_tensors(_PRUNED, self.pick.program)
         for point in self.frontier:
-            stored = program_files(point.program)
-            for suffix in ("drasp", "safetensors"):
-                files[f"frontier/{point.lines}.{suffix}"] = stored[f"program.{suffix}"]
+            files |= _text_and_tensors(f"frontier/{point.lines}", point.program)
         record = self.record(model)
         examples = examples or draw_examples(self.program, TASKS.get(self.identity.task))
         page = report_page(self.program, record.to_json(), examples)
@@ -100,6 +122,7 @@ class Decompiled:
             drasp_version=self.identity.drasp_version,
             method=self.identity.settings["method"],
             verdict=self.verdict,
+            grade=self.grade,
             reasons=tuple(self.reasons),
             match_accuracy=self.final.match.value,
             match_interval=self.final.match.interval,
@@ -112,12 +135,31 @@ class Decompiled:
             seconds=round(self.seconds, 2),
             naming_seconds=round(self.naming_seconds, 2),
             peak_memory_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
-            frontier=tuple(FrontierRecord(p.lines, p.match.value, p.match.interval) for p in self.frontier),
+            causal=self.final.evidence.to_json() if self.final.evidence else None,
+            fitted_share=self.final.evidence.fitted_share if self.final.evidence else None,
+            frontier=tuple(_frontier_record(point) for point in self.frontier),
+            seeds=self.seeds,
             passes=self.passes,
             norms=NormsRecord(self.norms_constant, len(self.norms_kept)),
             min_match=self.min_match,
             max_lines=self.max_lines,
         )
+
+
+def verdict_of(point: Point, min_match: float, max_lines: int) -> Verdict:
+    """Decompiled: short, true, and by the same means; answers_only where the means are not the model's."""
+    if point.match.value < min_match or point.lines > max_lines:
+        return "not_decompilable"
+    return "decompiled" if point.causal else "answers_only"
+
+
+def _frontier_record(point: Point) -> FrontierRecord:
+    return FrontierRecord(point.lines, point.match.value, point.match.interval, point.causal, point.grade)
+
+
+def _text_and_tensors(name: str, program: Program) -> dict[str, bytes]:
+    stored = program_files(program)
+    return {f"{name}.{suffix}": stored[f"program.{suffix}"] for suffix in ("drasp", "safetensors")}
 
 
 def repick(folder: Path, lines: int) -> tuple[Program, Record]:
@@ -131,11 +173,16 @@ def repick(folder: Path, lines: int) -> tuple[Program, Record]:
     if lines not in frontier:
         raise DraspError(f"--pick {lines}: no program of that many lines; there are {', '.join(map(str, frontier))}")
     program = load_program(folder / "frontier" / f"{lines}.drasp")
-    match = frontier[lines].match_accuracy
+    point = frontier[lines]
+    match = point.match_accuracy
     good = match >= record.min_match and lines <= record.max_lines
     record = replace(
         record,
-        verdict="decompiled" if good else "not_decompilable",
+        verdict=("decompiled" if point.causal else "answers_only") if good else "not_decompilable",
+        grade=point.grade if good else None,
+        reasons=None,
+        causal=None,  # only a look was taken at the whole frontier
+        fitted_share=None,
         match_accuracy=match,
         match_interval=frontier[lines].match_interval,
         task_accuracy=None,  # only agreement was measured for the whole frontier
@@ -144,5 +191,6 @@ def repick(folder: Path, lines: int) -> tuple[Program, Record]:
         pruned_match_accuracy=match,
         pruned_lines=lines,
     )
-    write_files(folder, {**program_files(program), MARK: record.to_text().encode()})
+    files = program_files(program) | _text_and_tensors(_PRUNED, program)
+    write_files(folder, {**files, MARK: record.to_text().encode()})
     return program, record

@@ -11,21 +11,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from drasp.causal.trials import Amount, Trials, _stacked
 from drasp.decompiler.checkpoint import Found, Progress, State, load, store
 from drasp.decompiler.components import Components, Graph
 from drasp.decompiler.elimination import Judge
 from drasp.decompiler.harm import harm_by_edge
 from drasp.decompiler.lines import constants_of
+from drasp.decompiler.standards import Standards
 from drasp.errors import DraspError
 from drasp.fitting.descent import fit_tensors, minimise
-from drasp.fitting.head import refitted
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import Program
 from drasp.model_files import digest
 from drasp.records import Identity, PassRecord, Unit, drasp_version
-from drasp.rewriting.parts import stored_selects
 from drasp.rewriting.simplify import simplify
-from drasp.tasks import Task
+from drasp.tasks import EDITS, Task
 from drasp.transformer import Transformer
 from drasp.wiring import write_program
 
@@ -36,16 +36,13 @@ LOWEST = 0.92
 _MASTERED = 0.9  # accuracy of a model that has learnt its task
 _BRIEF_STEPS = 5
 _LONGER_STEPS = 12
-_POLISHING_STEPS = 30
 _UNSEEN_INPUTS = 1000
-_FEW_ANSWERS_INPUTS, _MANY_ANSWERS_INPUTS = 4000, 1200
-_WITHIN_REACH = 0.4
-_TRUE_ENOUGH = 0.995  # agreement that is not worth raising
+_EDITED = 0.25  # of the inputs that constants are settled on
+_TRIALS = Amount(from_task=64, of_each_edit=48)
 _MOST_LINES = 60  # a program that is longer is squeezed, not shortened with care
 _MOST_EDGES = 40
 _SLOPES_INPUTS = 96
 _MOST_WRITTEN = 300  # lines of a program that is only squeezed
-_SHORT = 20  # lines
 
 
 @dataclass(frozen=True)
@@ -97,14 +94,13 @@ class Search:
             self.stored = self.progress.copy()
             self.start -= before
         self.running, self.steps = "", 0
-        self.fit = fit = self.draw("fit", effort.inputs, batch_size=24)
+        self.fit = fit = self._draw_with_edits("fit", effort.inputs, batch_size=24)
         self.check = self.draw("check", effort.inputs, batch_size=60)
         self.target = _target(self.check.right(lambda batch: batch.logits).value)
         # Ranking moves and settling constants take fewer inputs than deciding whether the result still agrees;
         # fewer still where each input holds many answers.
         many = fit.answers_each > 20
         self.probe, self.tune = (fit.part(20), fit.part(7)) if many else (fit.part(5), fit.part(2))
-        self.last_fit = fit.part(2) if many else fit  # for what is fitted to a program that is about to be handed out
         self.means = self.components.means(self.probe)
         # A model that hears nothing of its input, and how far off it is.
         self.nothing = self.components.whole().cut(self.components.anatomy.edges, self.means)
@@ -115,6 +111,15 @@ class Search:
         """Each pool has a generator of its own, so that none depends on what else was drawn."""
         rng = np.random.default_rng([self.seed, *pool.encode()])
         return Oracle.draw(self.transformer, self.task, count, rng, batch_size)
+
+    def _draw_with_edits(self, pool: str, count: int, batch_size: int) -> Oracle:
+        """Some of the inputs are edited: constants that suit the task alone may hide what the model does otherwise."""
+        rng = np.random.default_rng([self.seed, *pool.encode()])
+        each = round(count * _EDITED / len(EDITS))
+        edited = [self.task.edited(self.task.pool(each, rng), kind, rng) for kind in EDITS]
+        inputs = [self.task.pool(count - each * len(EDITS), rng), *edited]
+        stacked = _stacked(inputs, self.task.vocabulary.ids["PAD"])
+        return Oracle.of(self.transformer, self.task, stacked, batch_size)
 
     def once(self, name: str, run: Callable[[State], State], state: State) -> State:
         """A pass; what it gives is stored, and not computed again when an interrupted run is resumed."""
@@ -142,10 +147,14 @@ class Search:
         return time.perf_counter() - self.start
 
     @cached_property
-    def regression(self) -> Oracle:
-        """A pool with enough answers for fits of many numbers, which find accidents in fewer."""
-        count = _FEW_ANSWERS_INPUTS if self.fit.answers_each < 5 else _MANY_ANSWERS_INPUTS
-        return self.draw("regression", count, batch_size=60)
+    def standards(self) -> Standards:
+        return Standards(self.trials)
+
+    @cached_property
+    def trials(self) -> Trials:
+        """Inputs with sources, for a look at what cuts and names do to the mechanism."""
+        rng = np.random.default_rng([self.seed, *b"trials"])
+        return Trials.draw(self.transformer, self.task, _TRIALS, rng)
 
     @cached_property
     def slopes(self) -> Oracle:
@@ -155,11 +164,11 @@ class Search:
     def harm_by_edge(self, graph: Graph) -> dict[Hashable, float]:
         return {**harm_by_edge(self.components, graph, self.means, self.slopes)}
 
-    def pool_for(self, program: Program) -> Oracle:
-        """For fits: long programs, which are slow and far from their end, do with fewer inputs."""
-        return self.regression if program.lines <= _SHORT else self.fit
+    def graph_match(self, graph: Graph) -> float:
+        return self.check.match(lambda batch: self.components.logits(graph, batch)).value
 
-    def graph_judge(self) -> Judge[Graph]:
+    def graph_judge(self, complete: bool) -> Judge[Graph]:
+        """Answers stay, heads look where they looked, edits tell; and, of a complete graph, nothing is left out."""
         logits = self.components.logits
 
         def settle(graph: Graph, pool: Oracle, steps: int) -> Graph:
@@ -177,6 +186,7 @@ class Search:
         return Judge(
             loss=lambda graph: self.probe.mean_loss(lambda batch: logits(graph, batch)),
             match=lambda graph, target: self.check.match_if(lambda batch: logits(graph, batch), target),
+            holds=lambda graph: self.standards.hold(graph, complete),
             settle=lambda graph: settle(graph, self.probe, _BRIEF_STEPS),
             settle_longer=lambda graph: settle(graph, self.tune, _LONGER_STEPS),
             hopeless=self.hopeless,
@@ -184,36 +194,20 @@ class Search:
         )
 
     def program_judge(self) -> Judge[Program]:
+        """For programs that are squeezed: only their constants are settled."""
+
         def settle(program: Program, pool: Oracle, steps: int) -> Program:
             return fit_tensors(program, constants_of(program), pool, steps)
-
-        def settle_longer(program: Program) -> Program:
-            program = settle(program, self.tune, _LONGER_STEPS)
-            pool = self.fit.part(4) if self.fit.answers_each > 20 else self.pool_for(program)
-            return refitted(program, pool, rounds=1)
 
         return Judge(
             loss=lambda program: self.probe.mean_loss(answering(program)),
             match=lambda program, target: self.check.match_if(answering(program), target),
+            holds=lambda _: True,
             settle=lambda program: settle(program, self.probe, _BRIEF_STEPS),
-            settle_longer=settle_longer,
+            settle_longer=lambda program: settle(program, self.tune, _LONGER_STEPS),
             hopeless=self.hopeless,
             near=0.05,  # programs have fewer constants, which make up for less
         )
-
-    def fitted_head(self, graph: Graph, target: float) -> Program | None:
-        """The graph's program with its projects fitted to the model's answers, if it agrees well enough."""
-        # A look at fewer inputs spares the fit where it is out of reach.
-        few = self.fit.part(10) if self.fit.answers_each > 20 else self.fit
-        rough = refitted(simplify(self.written(graph)), few, rounds=1)
-        if self.check.match_if(answering(rough), _WITHIN_REACH) == 0:
-            return None
-        program = refitted(rough, self.regression)
-        match = self.check.match(answering(program)).value
-        if match < target:
-            return None
-        self.accept_program(program, match)
-        return program
 
     def write(self, graph: Graph) -> Program | None:
         """The graph's program, unless it is still too long to be shortened with care."""
@@ -232,23 +226,23 @@ class Search:
     def written(self, graph: Graph) -> Program:
         return write_program(self.transformer, graph.edits, self.task.vocabulary, self.task.output)
 
-    def accept_graph(self, graph: Graph, match: float) -> None:
+    def accept_graph(self, graph: Graph, match: float, complete: bool = False) -> None:
         self.note(self.running, len(graph.kept), "edges", match)
         program = self.write(graph)
         if program is not None:
-            self._keep(program, match)
+            self._keep(program, match, complete)
 
     def accept_program(self, program: Program, match: float) -> None:
         self.note(self.running, program.lines, "lines", match)
-        self._keep(program, match)
+        self._keep(program, match, complete=False)
 
     def note(self, name: str, left: int, unit: Unit, match: float) -> None:
         record = PassRecord(name, round(self.seconds, 2), left, unit, match)
         self.progress.passes.append(record)
         self.report(record)
 
-    def _keep(self, program: Program, match: float) -> None:
-        self.progress.found.append(Found(match, program, simplify(program).lines))
+    def _keep(self, program: Program, match: float, complete: bool) -> None:
+        self.progress.found.append(Found(match, program, simplify(program).lines, complete))
 
     @cached_property
     def unseen(self) -> Oracle:
@@ -257,14 +251,3 @@ class Search:
 
     def judged(self, program: Program) -> float:
         return self.unseen.match(answering(program)).value
-
-    def polished(self, program: Program) -> tuple[Program, float]:
-        """Fitted as a whole to agree more often, where that helps: passes settle constants only, and briefly."""
-        match = self.judged(program)
-        if match >= _TRUE_ENOUGH:
-            return program, match
-        names = [*constants_of(program), *stored_selects(program)]
-        fitted = fit_tensors(program, names, self.last_fit, _POLISHING_STEPS, Oracle.disagreement)
-        fitted = refitted(fitted, self.regression)
-        better = self.judged(fitted)
-        return (fitted, better) if better > match else (program, match)

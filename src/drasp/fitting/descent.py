@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from drasp.fitting.oracle import Batch, Oracle, answering
+from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import Program
 
 _MEMORY = 10  # steps whose curvature is remembered
@@ -79,23 +79,14 @@ def _times_inverse_curvature(slope: Flat, history: Sequence[tuple[Flat, Flat]]) 
     return result
 
 
-def fit_tensors(
-    program: Program,
-    names: Sequence[str],
-    oracle: Oracle,
-    steps: int,
-    miss: Callable[[Oracle, Batch, Tensor], Float[Tensor, " batch"]] = Oracle.loss,
-) -> Program:
-    """The program with these tensors tuned to the model's answers on the oracle's inputs.
-
-    `miss` says how far logits are from the answers: `Oracle.loss`, or near the goal `Oracle.disagreement`.
-    """
+def fit_tensors(program: Program, names: Sequence[str], oracle: Oracle, steps: int) -> Program:
+    """The program with these tensors, its constants, settled on the model's answers to the oracle's inputs."""
 
     def tuned(values: Sequence[Tensor]) -> Program:
         return program.with_tensors(dict(zip(names, values, strict=True)))
 
     def loss(values: Sequence[Tensor]) -> Tensor:
         run = answering(tuned(values))
-        return torch.cat([miss(oracle, batch, run(batch)) for batch in oracle.batches]).mean()
+        return torch.cat([oracle.loss(batch, run(batch)) for batch in oracle.batches]).mean()
 
     return tuned(minimise(loss, [program.tensors[name] for name in names], steps)) if names else program

@@ -64,11 +64,16 @@ class Oracle:
     @classmethod
     @torch.no_grad()
     def draw(cls, transformer: Model, task: Task, count: int, rng: np.random.Generator, batch_size: int) -> "Oracle":
-        """`count` inputs at random lengths and offsets, in batches of like length: little work on padding.
+        """`count` inputs at random lengths and offsets."""
+        return cls.of(transformer, task, task.pool(count, rng), batch_size)
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, transformer: Model, task: Task, inputs: Inputs, batch_size: int) -> "Oracle":
+        """The model's answers to inputs, in batches of like length: little work on padding.
 
         Long ones, where a program that differs is found out first, come first.
         """
-        inputs = task.pool(count, rng)
         batches: list[Batch] = []
         for rows in inputs.sizes.argsort(stable=True, descending=True).split(batch_size):
             part = inputs.rows(rows)
@@ -96,19 +101,6 @@ class Oracle:
             least = F.binary_cross_entropy_with_logits(batch.logits, share, reduction="none")
             each = (F.binary_cross_entropy_with_logits(logits, share, reduction="none") - least).sum(-1)
         return (each * batch.valid).sum(-1) / batch.valid.sum(-1)
-
-    def disagreement(self, batch: Batch, logits: Float[Tensor, "batch counted n_vocab"]) -> Float[Tensor, " batch"]:
-        """For each input, the chance that answers drawn by these logits are not all the model's.
-
-        A smooth form of what is counted in the end. Unlike the loss it is bounded: inputs that are out of reach do
-        not outweigh those that are near.
-        """
-        answers = predictions(batch.logits, self.output)
-        if self.output == "softmax":
-            chances = logits.log_softmax(-1).gather(-1, answers[..., None])[..., 0]
-        else:
-            chances = F.logsigmoid(torch.where(answers, logits, -logits)).sum(-1)
-        return 1 - (chances * batch.valid).sum(-1).exp()
 
     def agreeing(self, batch: Batch, logits: Float[Tensor, "batch counted n_vocab"]) -> Bool[Tensor, " batch"]:
         said, model = predictions(logits, self.output), predictions(batch.logits, self.output)

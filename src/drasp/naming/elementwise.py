@@ -23,29 +23,51 @@ from drasp.language.syntax import (
     Operand,
     PrimitiveFunction,
     Program,
+    Project,
     Statement,
 )
 from drasp.naming.judge import Judge
-from drasp.naming.shorten import with_linear
+from drasp.naming.linear import with_linear
+from drasp.naming.splitting import split
 from drasp.rewriting.provenance import explicit
 from drasp.rewriting.rewrite import fresh_name, reexpress, where_it_matters
+from drasp.rewriting.simplify import simplify
 
 _POSITIONS = 6000
 _MOST_DIMENSIONS = 1200
 _TRIED = 4  # of the functions, those that come nearest
 _MOST_RESIDUAL = 0.5
+_SPLIT_BY = 5  # every so-many-th batch gives the means of what a part does not read
 
 
 def name_function(program: Program, function: ElementWise, judge: Judge) -> Program | None:
-    """The program with a linear map or a function of the library instead, or None where neither will do."""
-    linear = with_linear(program, function)
-    if linear is not None and (mended := judge.mended(linear)) is not None:
-        return mended
+    """The program with a linear map, a function of the library or a sum of parts instead; None where none will do."""
+    linear = [with_linear(program, function.name, inputs, judge.fit) for inputs in _choices(function)]
+    nearest = sorted((found for found in linear if found), key=lambda found: (simplify(found[0]).lines, found[1]))
+    for tried in (judge.settled(found[0]) for found in nearest):
+        if judge.passes(program, tried):
+            return tried
     found = [r for r in _replacements(program, function, judge.fit) if r.residual < _MOST_RESIDUAL]
     # A linear map costs no line, so it goes before all others; of those that come about equally near, the smallest.
     found.sort(key=lambda r: (not r.is_linear, round(r.residual, 2), r.dimensions))
-    tried = (judge.mended(r.program) for r in found[:_TRIED])
-    return next((mended for mended in tried if mended is not None), None)
+    settled = (judge.settled(r.program) for r in found[:_TRIED])
+    named = next((tried for tried in settled if judge.passes(program, tried)), None)
+    return named if named is not None else _split(program, function, judge)
+
+
+def _choices(function: ElementWise) -> list[tuple[Operand, ...]]:
+    """What a function may do with: each of its inputs alone, which makes fewer lines, or all of them."""
+    inputs = tuple(operand for operand in function.inputs if operand != ONE)
+    return list(dict.fromkeys([*((operand,) for operand in inputs), inputs]))
+
+
+def _split(program: Program, function: ElementWise, judge: Judge) -> Program | None:
+    """A sum of functions of one variable, where that makes no more lines: those of one-hot variables are tables."""
+    parts = split(program, function.name, judge.fit.part(_SPLIT_BY))
+    if parts is None or simplify(parts).lines > simplify(program).lines:
+        return None
+    parts = judge.settled(parts)
+    return parts if judge.passes(program, parts) else None
 
 
 @dataclass(frozen=True)
@@ -60,11 +82,12 @@ class Replacement:
 
 def _replacements(program: Program, function: ElementWise, oracle: Oracle) -> Iterator[Replacement]:
     """Functions of all inputs, and of each of them alone."""
-    inputs = tuple(operand for operand in function.inputs if operand != ONE)
+    *_, inputs = _choices(function)
     samples = _Samples.of(program, function, inputs, oracle)
     # Where a function is only projected, a linear map of all inputs has been tried before.
-    skipped = ("no_op", "keep") if with_linear(program, function) is not None else ("keep",)
-    for chosen in dict.fromkeys([inputs, *((operand,) for operand in inputs)]):
+    only_projected = all(isinstance(reader, Project) for reader in program.readers(function.name))
+    skipped = ("no_op", "keep") if only_projected else ("keep",)
+    for chosen in reversed(_choices(function)):
         some = replace(samples, inputs=[samples.inputs[inputs.index(operand)] for operand in chosen])
         for primitive in function_primitives().values():
             takes = len(chosen) > 1 if primitive.inputs is None else primitive.inputs == len(chosen)

@@ -1,67 +1,119 @@
-"""What decides whether a simpler program stands: how often it still gives the model's answers."""
+"""What decides whether a simpler line stands: the model's answers, and what the line does when it is changed.
+
+A name that gives the model's answers may still do so by other means. So a line that took the place of others is taken
+from another input, in the program and in the one that it came from, whose tensors are the model's own: both must then
+answer alike. Nothing is fitted to answers here.
+"""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
+import torch
+
+from drasp.causal.edited import edited
+from drasp.causal.interchange import interchange
+from drasp.causal.mechanism import Mechanism
+from drasp.causal.swaps import origin_of
+from drasp.causal.trials import Trials
+from drasp.decompiler.lines import with_bias
+from drasp.decompiler.standards import LEAST_EDITED, lowest
 from drasp.fitting.descent import fit_tensors
-from drasp.fitting.head import refitted
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import Program, Statement
-from drasp.rewriting.parts import stored_selects
+from drasp.rewriting.tidy import bias_of
 
 TOLERANCE = 0.01  # of agreement, that all names together may cost
 PATIENCE = 4  # failures in a row that end a pass: what is long and has no names yet will hardly get any
-_NEAR = 0.08  # of agreement: what is further off is not worth fitting selects for
-_STEPS = 15
+LEAST_INTERCHANGE = 0.93  # share alike where it matters; what is reported asks for 0.9
+_LOST = 0.02  # of the answers that edits change, that all names together may cost
+_FEWEST = 12  # cases that say anything
+_SETTLED_ON, _STEPS = 5, 10  # batches and steps
 
 Line = TypeVar("Line", bound=Statement)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Judge:
-    """Tensors are fitted on one pool of inputs, and the other decides; `floor` is the agreement it asks for."""
+    """`own` is the program with the model's own tensors; `floor` is the agreement that is asked for.
 
+    Maps are fitted to what functions say on `fit`; `check` and `trials` decide.
+    """
+
+    own: Program
     fit: Oracle
     check: Oracle
+    trials: Trials
     floor: float
 
     @classmethod
-    def of(cls, match: float, fit: Oracle, check: Oracle, least: float = 0.0) -> "Judge":
-        """Asks for what a program reaches, but for the tolerance; never for less than `least` if it reaches that."""
-        return cls(fit, check, min(match, max(match - TOLERANCE, least)))
-
-    def raised(self, match: float) -> "Judge":
-        """Asks for more where a program has become truer than the first: what was gained is not given away again."""
-        return replace(self, floor=max(self.floor, match - TOLERANCE))
+    def of(cls, own: Program, fit: Oracle, check: Oracle, trials: Trials, least: float = 0.0) -> "Judge":
+        """Asks for what the program reaches, but for the tolerance; never for less than `least` if it reaches that."""
+        match = check.match(answering(own)).value
+        return cls(own, fit, check, trials, min(match, max(match - TOLERANCE, least)))
 
     def match(self, program: Program) -> float:
         return self.check.match(answering(program)).value
 
-    def passes(self, program: Program) -> bool:
+    def answers(self, program: Program) -> bool:
         return self.check.match_if(answering(program), self.floor) >= self.floor
 
-    def mended(self, program: Program) -> Program | None:
-        """The program if it passes: as it is, with its projects fitted anew, or with its selects as well."""
-        if self.passes(program):
-            return program
-        fitted = refitted(program, self.fit)
-        if self.passes(fitted):
-            return fitted
-        if not stored_selects(program) or self.closeness(fitted) < self.floor - _NEAR:
-            return None
-        settled = self.settled(fitted)
-        return settled if self.passes(settled) else None
+    @cached_property
+    def edited_floor(self) -> float:
+        return min(LEAST_EDITED, self.edited(self.own) - _LOST)
+
+    def edited(self, program: Program) -> float:
+        """The share of answers changed by an edit that the program gives too, of the kind where it is lowest."""
+        return lowest(edited(program, self.trials).values())
+
+    def passes(self, before: Program, after: Program) -> bool:
+        """Whether a program that differs from the one before gives the model's answers, and by the same means."""
+        return (
+            self.answers(after)
+            and self.edited(after) >= self.edited_floor
+            and all(
+                share >= LEAST_INTERCHANGE for share in self.interchange(after, self._replaced(before, after)).values()
+            )
+        )
+
+    def _replaced(self, before: Program, after: Program) -> list[str]:
+        """The lines that are not the model's own: what one of them does may depend on the others.
+
+        Nothing can be said of lines without sites, as those of a program written by hand.
+        """
+        new, mechanism = changed_lines(before, after), Mechanism.of(after)
+        lines = (name for name in mechanism.lines if name not in mechanism.without_sites)
+        return [name for name in lines if name in new or origin_of(after, name, self.own) != "own"]
+
+    def interchange(self, program: Program, lines: list[str]) -> dict[str, float]:
+        """For lines that were replaced, how often taking them from a source has the effect that it had before."""
+        found = interchange(program, self.trials, self.own, lines)
+        return {name: float(o.cases.values.mean()) for name, o in found.items() if len(o.cases) >= _FEWEST}
 
     def settled(self, program: Program) -> Program:
-        """With what has no name fitted to the model: selects first, then projects."""
-        return refitted(fit_tensors(program, stored_selects(program), self.fit.part(4), _STEPS), self.fit)
+        """The program whose output has another constant, the bias, which is settled as when edges are cut."""
+        program = with_bias(program)
+        bias = bias_of(program)
+        pool = self.fit.part(max(1, round(len(self.fit.batches) / _SETTLED_ON)))
+        return fit_tensors(program, bias.tensor_names if bias else (), pool, _STEPS)
 
     def closeness(self, program: Program) -> float:
         """Agreement on a small part of the pool, for ranking; ties go to the smaller loss."""
         probe = self.fit.part(max(1, len(self.fit.batches) // 2))
         run = answering(program)
         return probe.match(run).value - 1e-3 * min(probe.mean_loss(run), 100.0)
+
+
+def changed_lines(before: Program, after: Program) -> list[str]:
+    """The lines that are new, or say something else."""
+
+    def same(line: Statement) -> bool:
+        old = before.find(line.name)
+        pairs = [(before.tensors.get(name), after.tensors[name]) for name in line.tensor_names]
+        return old == line and all(a is b or (a is not None and torch.equal(a, b)) for a, b in pairs)
+
+    return [line.name for line in after.statements if not same(line)]
 
 
 def in_turn(

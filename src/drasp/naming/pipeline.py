@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 
-from drasp.fitting.oracle import Oracle, answering
+from drasp.causal.trials import Trials
+from drasp.fitting.oracle import Oracle
 from drasp.language.syntax import ElementWise, Network, Program, Select
 from drasp.naming.elementwise import name_function
+from drasp.naming.heads import merge_heads
 from drasp.naming.judge import Judge, in_turn
 from drasp.naming.rounding import round_projects, round_selects
-from drasp.naming.shorten import shorten
 from drasp.naming.tensors import name_projects, name_select
 from drasp.rewriting.simplify import simplify
-
-_TRUE_ENOUGH = 0.99
 
 # Hears which pass begins, with what program, and how often that agrees with the model.
 Report = Callable[[str, Program, float], None]
@@ -21,29 +20,19 @@ def _silent(_name: str, _program: Program, _match: float) -> None:
     pass
 
 
-def name_program(program: Program, fit: Oracle, check: Oracle, least: float = 0.0, report: Report = _silent) -> Program:
-    """The same answers, but for a hundredth of the inputs, from lines that say what they do.
+def name_program(
+    program: Program, fit: Oracle, check: Oracle, trials: Trials, least: float = 0.0, report: Report = _silent
+) -> Program:
+    """The same answers by the same means, but for a hundredth of the inputs, from lines that say what they do.
 
-    Tensors are fitted on `fit` and judged on `check`; agreement does not fall below `least` if it is above.
+    Agreement on `check` does not fall below `least` if it is above.
     """
     program = simplify(program)
-    match = check.match(answering(program)).value
-    judge = Judge.of(match, fit, check, least)
-    for step in (shorten, name_lines, settle_rest, shorten, name_projects, round_projects, round_selects):
-        report(step.__name__.replace("_", " "), program, match)
+    judge = Judge.of(program, fit, check, trials, least)
+    for step in (merge_heads, name_lines, name_projects, round_projects, round_selects):
+        report(step.__name__.replace("_", " "), program, judge.match(program))
         program = simplify(step(program, judge))
-        match = judge.match(program)
-        judge = judge.raised(match)
     return program
-
-
-def settle_rest(program: Program, judge: Judge) -> Program:
-    """What has no name yet, fitted to what has one now; where that makes the program truer."""
-    match = judge.match(program)
-    if match > _TRUE_ENOUGH:
-        return program
-    settled = judge.settled(program)
-    return settled if judge.match(settled) > match else program
 
 
 def name_lines(program: Program, judge: Judge) -> Program:
@@ -52,7 +41,7 @@ def name_lines(program: Program, judge: Judge) -> Program:
         after = _name_each_line(program, judge)
         if _count_networks(after) == _count_networks(program):
             return after
-        program = after
+        program = simplify(after)
 
 
 def _count_networks(program: Program) -> int:

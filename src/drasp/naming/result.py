@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drasp.causal import Amount, Trials
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language import Program, program_files
 from drasp.measure import Share
@@ -18,6 +19,7 @@ from drasp.transformer import Transformer
 
 _POOL = 480
 _FRESH = 2000
+_TRIALS = Amount(from_task=64, of_each_edit=48)
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def name_and_measure(program: Program, transformer: Transformer, task: Task, see
     rng = np.random.default_rng(seed)
     fit = Oracle.draw(transformer, task, _POOL, rng, batch_size=24)
     check = Oracle.draw(transformer, task, _POOL, rng, batch_size=60)
-    named = name_program(program, fit, check, report=report)
+    named = name_program(program, fit, check, Trials.draw(transformer, task, _TRIALS, rng), report=report)
     fresh = Oracle.draw(transformer, task, _FRESH, rng, batch_size=100)
     match, before = (fresh.match(answering(p)) for p in (named, program))
     return Named(named, digest(transformer), task.name, seed, match, before, time.perf_counter() - start)

@@ -4,6 +4,7 @@ Signs of logits do not depend on their scale, so with a sigmoid each token's col
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -34,21 +35,31 @@ def round_projects(program: Program, judge: Judge) -> Program:
     stored = [p for p in fit.projects if isinstance(p.op, TensorName)]
     if not stored:
         return program
-    ops = _without_unused_rows(fit, fit.stacked(dense_ops(program)))
+    ops = _without_unseen_rows(fit, fit.stacked(dense_ops(program)))
     if len(stored) == len(fit.projects):
-        whole = _signs(fit, ops, check, judge.floor)
-        if whole is None:
-            whole = _by_column(fit, ops) if fit.output == "sigmoid" else _by_step(check, ops, judge.floor)
-        if whole is not None and check.agreement(whole) >= judge.floor:
-            return _written(program, fit, whole, scale=DEFAULT_SCALE)
-        return program
+        for whole in _all_at_once(fit, check, ops, judge.floor):
+            rounded = _written(program, fit, whole, scale=DEFAULT_SCALE)
+            if check.agreement(whole) >= judge.floor and judge.passes(program, rounded):
+                return rounded
     for project in stored:
         program = _rounded_alone(program, project, judge)
     return program
 
 
-def _without_unused_rows(head: Head, ops: Rows) -> Rows:
-    """Directions that no input ever has."""
+def _all_at_once(fit: Head, check: Head, ops: Rows, floor: float) -> Iterator[Rows]:
+    """Signs where they are enough; else the smallest whole numbers, first few of them, then more."""
+    if (signs := _signs(fit, ops, check, floor)) is not None:
+        yield signs
+    if fit.output == "sigmoid":
+        yield _by_column(fit, ops)
+    elif (whole := _by_step(check, ops, floor)) is not None:
+        yield whole
+    level = ops - ops.median(1, keepdim=True).values if fit.output == "softmax" else ops
+    yield from (_rounded(level, largest) for largest in _STEPS)
+
+
+def _without_unseen_rows(head: Head, ops: Rows) -> Rows:
+    """Directions that no input ever has, edited ones included."""
     used = head.features.abs().amax(0) > 0
     return torch.where(used[:, None], ops, 0.0)
 
@@ -112,14 +123,16 @@ def _by_step(check: Head, ops: Rows, floor: float) -> Rows | None:
 def _rounded_alone(program: Program, project: Project, judge: Judge) -> Program:
     fit, check = Head.of(program, judge.fit), Head.of(program, judge.check)
     place = fit.slices()[project.name]
-    ops = _without_unused_rows(fit, fit.stacked(dense_ops(program)))
+    ops = _without_unseen_rows(fit, fit.stacked(dense_ops(program)))
     mine = ops[place] - (ops[place].median(1, keepdim=True).values if fit.output == "softmax" else 0)
     for largest in _LARGEST:
-        step = float(f"{float(mine.abs().amax()) / largest:.2g}")
+        step = max(float(f"{float(mine.abs().amax()) / largest:.2g}"), 1e-30)
         tried = ops.clone()
-        tried[place] = (mine / max(step, 1e-30)).round() * step
+        tried[place] = (mine / step).round() * step
         if check.agreement(tried) >= judge.floor:
-            return _with_table(program, project, (mine / step).round(), step)
+            rounded = _with_table(program, project, (mine / step).round(), step)
+            if judge.passes(program, rounded):
+                return rounded
     return program
 
 
@@ -168,5 +181,5 @@ def _rounded_select(program: Program, select: Select, judge: Judge) -> Program |
         return _with_table(program, select, (level / max(step, 1e-30)).round(), step)
 
     # What passes with few numbers passes with more of them, as a rule.
-    fewest = bisect_left(_STEPS, True, key=lambda largest: judge.passes(rounded(largest)))
+    fewest = bisect_left(_STEPS, True, key=lambda largest: judge.passes(program, rounded(largest)))
     return rounded(_STEPS[fewest]) if fewest < len(_STEPS) else None

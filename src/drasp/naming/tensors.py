@@ -9,48 +9,41 @@ from jaxtyping import Float
 from torch import Tensor
 
 from drasp.attention import causal_weights
-from drasp.fitting.head import Head, Rows, projects_of, with_ops
+from drasp.fitting.head import Head, Rows
 from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
 from drasp.language.checker import op_bases
 from drasp.language.interpreter import pattern_of
-from drasp.language.syntax import DEFAULT_SCALE, Program, Project, Select, TensorName
+from drasp.language.syntax import DEFAULT_SCALE, Operand, Program, Project, Select
 from drasp.naming.families import Candidate, candidates, library
 from drasp.naming.judge import Judge, in_turn
 from drasp.rewriting.parts import without_select
 from drasp.rewriting.rewrite import dense_ops, where_it_matters
-from drasp.rewriting.tidy import changed, without_logits
+from drasp.rewriting.tidy import changed
 from drasp.sequences import Sequences
 
 _CLOSE = 0.15  # of agreement: a candidate further off on the probe is not tried on the whole pool
 _ATTEMPTS = 4
-_REFITS = 2
 _SOFTENED = 3
 _LOOKED_AT = 6
 _SCALES = (10_000.0, 300.0, 100.0, 30.0, 10.0, 3.0)
 
 
 def name_select(program: Program, select: Select, judge: Judge) -> Program | None:
-    """The program without it, or with a tensor of the library in it; None where neither will do.
+    """The program with a tensor of the library in the select; None where none will do.
 
     Hard candidates come first, then the best of them at the scales of the tensor they would replace; of those that
-    pass, the truest, with some advantage for the simpler.
+    pass, the nearest, with some advantage for the simpler.
     """
-    bare = without_select(program, select.name)
     found = [c for c in _select_candidates(program, select, judge.fit) if not c.is_nothing]
-    hard = [_Tried.of(judge, bare, 0.03)] + [_Tried.of(judge, *_placed(program, select, c.hard())) for c in found]
-    best = sorted(zip(hard[1:], found, strict=True), key=lambda pair: -pair[0].closeness)[:_SOFTENED]
+    hard = [_Tried.of(judge, *_placed(program, select, c.hard())) for c in found]
+    best = sorted(zip(hard, found, strict=True), key=lambda pair: -pair[0].closeness)[:_SOFTENED]
     soft = [_Tried.of(judge, *_placed(program, select, c.times(f))) for _, c in best for f in (1.0, 3.0)]
     ranked = sorted(hard + soft, key=lambda tried: -tried.closeness)
-    close = [tried for tried in ranked if tried.closeness >= judge.floor - _CLOSE][:_ATTEMPTS]
-    passing = [(p, tried.bonus) for tried in close if (p := judge.mended(tried.program)) is not None]
-    if passing:
-        return max(passing, key=lambda pair: judge.match(pair[0]) + pair[1])[0]
-    # Worth a fit in any case: what comes nearest, what saves the line, and what looks where the whole head looks.
+    close = [tried.program for tried in ranked if tried.closeness >= judge.floor - _CLOSE][:_ATTEMPTS]
     alone = _without_others(program, select)
     looking = [with_candidate(alone, select, c) for c in _looking_alike(program, select, judge.fit)]
-    nearest = [tried.program for tried in (hard[0], *ranked[:_REFITS]) if tried not in close]
-    return next((mended for p in (*nearest, *looking) if (mended := judge.mended(p)) is not None), None)
+    return next((tried for tried in (*close, *looking) if judge.passes(program, tried)), None)
 
 
 @torch.no_grad()
@@ -123,7 +116,10 @@ def select_usage(program: Program, select: Select, oracle: Oracle) -> Float[np.n
 
 
 def with_candidate(program: Program, statement: Select | Project, candidate: Candidate) -> Program:
+    """The program with a tensor of the library; where that makes a hard choice, norms do not matter to it."""
     new = replace(statement, op=candidate.op, special_op=candidate.special)
+    if isinstance(new, Select) and candidate.op.scale == DEFAULT_SCALE:
+        new = new.map(lambda operand: Operand(operand.variable))
     return changed(program, {new.name: new}, {})
 
 
@@ -131,38 +127,22 @@ def with_candidate(program: Program, statement: Select | Project, candidate: Can
 
 
 def name_projects(program: Program, judge: Judge) -> Program:
-    """The simplest candidate that keeps the answers; what is not named yet is fitted to it where that is needed."""
+    """The simplest candidate that keeps the answers."""
     return in_turn(program, (Project,), lambda now, project: _named_project(now, project, judge))
 
 
 def _named_project(program: Program, project: Project, judge: Judge) -> Program | None:
-    fit, check = Head.of(program, judge.fit), Head.of(program, judge.check)
-    ops = fit.stacked(dense_ops(program))
-    free = stored_rows(fit)
-    free[fit.slices()[project.name]] = False
-    options = list(_project_options(program, project, fit))
-    nearest = sorted(options, key=lambda c: -c.score)[:_REFITS]
-    for refit in (False, True) if free.any() else (False,):
-        for candidate in [options[0], *nearest] if refit else options:
-            tried = ops.clone()
-            tried[fit.slices()[project.name]] = built(program, project, candidate)
-            if refit:
-                tried = fit.fitted(tried, free)
-            if check.agreement(tried) >= judge.floor:
-                return _with_named_project(with_ops(program, fit, tried), project, candidate)
+    check = Head.of(program, judge.check)
+    ops = check.stacked(dense_ops(program))
+    place = check.slices()[project.name]
+    for candidate in _project_options(program, project, Head.of(program, judge.fit)):
+        tried = ops.clone()
+        tried[place] = built(program, project, candidate)
+        if check.agreement(tried) >= judge.floor:
+            named = with_candidate(program, project, candidate)
+            if judge.passes(program, named):
+                return named
     return None
-
-
-def _with_named_project(program: Program, project: Project, candidate: Candidate) -> Program:
-    if candidate.is_nothing and len(projects_of(program)) > 1:
-        return changed(program, {project.name: None, "prediction": without_logits(program, project.name)}, {})
-    return with_candidate(program, project, candidate)
-
-
-def stored_rows(head: Head) -> Tensor:
-    """Which rows of the stacked tensors belong to projects without a name."""
-    marks = [isinstance(p.op, TensorName) for p in head.projects for _ in range(head.widths[head.projects.index(p)])]
-    return torch.tensor(marks)
 
 
 def built(program: Program, project: Project, candidate: Candidate) -> Rows:
@@ -176,7 +156,7 @@ def _project_options(program: Program, project: Project, head: Head) -> Iterator
     used = head.features[:, head.slices()[project.name]].abs().mean(0).double().cpu().numpy()
     usage = np.broadcast_to(used[:, None], tensor.shape) + 1e-9
     found = candidates(tensor, usage, rows, columns, "project", shift=head.output == "softmax")
-    for candidate in sorted(found, key=lambda c: c.special is not None):
+    for candidate in sorted((c for c in found if not c.is_nothing), key=lambda c: c.special is not None):
         if len(head.projects) > 1:
             yield candidate
         yield candidate.hard()

@@ -14,6 +14,7 @@ const COLUMNS = [
   { title: "lines", value: (row) => row.lines ?? null, show: (x) => (x === null ? "–" : x.toLocaleString("en")) },
   { title: "named", value: (row) => row.named ?? null, show: (x) => percent(x, 0) },
   { title: "verdict", value: (row) => row.verdict ?? row.method ?? "", text: true },
+  { title: "grade", value: (row) => row.grade ?? "", text: true },
   { title: "time", value: (row) => row.seconds ?? null, show: (x) => (x === null ? "–" : `${x.toFixed(1)} s`) },
   { title: "folder", value: (row) => row.folder, text: true },
 ];
@@ -96,7 +97,7 @@ function showChart(rows) {
     : el("p", { class: "note" }, "No frontier to show.");
   chart.querySelectorAll(".series").forEach((group, i) => {
     followed(group, rows[i].folder);
-    group.classList.toggle("bad", rows[i].verdict === "not_decompilable");
+    group.classList.toggle("bad", (rows[i].verdict ?? "decompiled") !== "decompiled");
   });
   byId("chart").replaceChildren(chart);
 }

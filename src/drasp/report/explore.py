@@ -60,6 +60,7 @@ def row(record: Record, result: Path, base: Path) -> dict[str, Any]:
         "model": Path(model).name if model else None,
         "method": record.method,
         "verdict": record.verdict,
+        "grade": record.grade,
         "match": record.match_accuracy,
         "lines": record.lines,
         "seconds": record.seconds,

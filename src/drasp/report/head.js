@@ -1,12 +1,17 @@
 /* What stands above and below the program: its figures, the frontier, the passes. */
 
+const VERDICTS = {
+  decompiled: "✓ decompiled",
+  answers_only: "answers alike, by other means",
+  not_decompilable: "not decompilable",
+};
+
 function showHead() {
   const name = record.task || record.model || "A D-RASP program";
   byId("title").textContent = name;
   if (record.verdict) {
-    const good = record.verdict === "decompiled";
-    byId("verdict").textContent = good ? "✓ decompiled" : "not decompilable";
-    byId("verdict").classList.add(good ? "good" : "bad");
+    byId("verdict").textContent = VERDICTS[record.verdict] + (record.grade ? `: ${record.grade}` : "");
+    byId("verdict").classList.add(record.verdict === "decompiled" ? "good" : "bad");
   } else {
     byId("verdict").remove();
   }
@@ -47,9 +52,16 @@ function summary() {
   if (record.match_accuracy == null)
     return `A program of ${size} for ${plural(program.vocabulary.length, "token")} and ${plural(program.positions, "position")}.`;
   const alike = `answers as the model does on ${percent(record.match_accuracy)} of inputs that the search has not seen`;
-  return record.verdict === "decompiled"
-    ? `The transformer computes this program of ${size}: it ${alike}.`
-    : `No short program does what this transformer does. The best one found has ${size} and ${alike}.`;
+  if (record.verdict === "answers_only")
+    return `This program of ${size} ${alike}, but not by the same means: interventions tell the two apart.`;
+  if (record.verdict !== "decompiled")
+    return `No short program does what this transformer does. The best one found has ${size} and ${alike}.`;
+  const what = {
+    complete: "does what the transformer does, and what it leaves out does not matter",
+    sufficient: "is enough to give the transformer's answers, by its own means",
+  };
+  // Results of before interventions were made say nothing of means.
+  return `This program of ${size} ${what[record.grade] ? `${what[record.grade]}; it ` : ""}${alike}.`;
 }
 
 function namedCounts() {

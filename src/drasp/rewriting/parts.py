@@ -13,15 +13,9 @@ from drasp.language.syntax import (
     Project,
     Select,
     Statement,
-    TensorName,
 )
 from drasp.rewriting.rewrite import dense_ops, with_op
 from drasp.rewriting.tidy import changed, without_unused
-
-
-def stored_selects(program: Program) -> list[str]:
-    """The tensors of selects that have no name."""
-    return [s.op.name for s in program.statements if isinstance(s, Select) and isinstance(s.op, TensorName)]
 
 
 def without_select(program: Program, name: str) -> Program:

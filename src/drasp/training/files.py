@@ -93,13 +93,8 @@ def write_model(out: Path, shape: Shape, weights: Mapping[str, Tensor], task: st
     """A GPT-2 folder that knows its task by name, and its accuracies."""
     with whole_folder(out) as folder:
         write_folder(folder, shape, weights)
-        write_task(folder, task)
+        _write_json(folder / TASK_FILE, {"schema_version": 1, "task": task})
         _write_json(folder / METRICS_FILE, metrics.to_json())
-
-
-def write_task(folder: Path, task: str) -> None:
-    """Lets a model's folder name the task that the model is for."""
-    _write_json(folder / TASK_FILE, {"schema_version": 1, "task": task})
 
 
 def read_metrics(folder: Path) -> Metrics:

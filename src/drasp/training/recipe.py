@@ -74,7 +74,7 @@ class Recipe:
         )
 
     def n_weights(self, task: Task) -> int:
-        return self.shape(task).n_weights
+        return sum(math.prod(size) for size in self.shape(task).weight_shapes().values())
 
 
 @dataclass(frozen=True)

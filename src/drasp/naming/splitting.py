@@ -6,7 +6,6 @@ from itertools import product
 
 from torch import Tensor
 
-from drasp.decompiler.elimination import Move
 from drasp.decompiler.lines import operand_means, without_input
 from drasp.fitting.oracle import Oracle
 from drasp.language.syntax import (
@@ -25,15 +24,6 @@ from drasp.language.syntax import (
 )
 from drasp.rewriting.rewrite import fresh_name
 from drasp.rewriting.tidy import without_unused
-
-
-def split_moves(program: Program, oracle: Oracle) -> list[Move[Program]]:
-    """For every MLP of several variables."""
-    return [
-        Move(("split", s.name), lambda p, name=s.name: split(p, name, oracle))
-        for s in program.statements
-        if isinstance(s, ElementWise) and isinstance(s.function, Network)
-    ]
 
 
 def split(program: Program, name: str, oracle: Oracle) -> Program | None:

@@ -1,0 +1,245 @@
+"""Graphs: what is cut of a model, against hooks on Hugging Face's model and the interpreter, on random models."""
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from drasp.decompiler.checkpoint import Progress, State, load, store
+from drasp.decompiler.components import Components, Cuttable, Graph
+from drasp.decompiler.pipeline import decompile
+from drasp.edits import Shifted
+from drasp.forward import Forward
+from drasp.language import Interpreter, Program, check
+from drasp.model_files import load_model
+from drasp.records import Identity
+from drasp.rewriting.simplify import simplify
+from drasp.running import run
+from drasp.sequences import Sequences
+from drasp.sites import NO_COMPONENT, OUT, POSITION, TOKEN, Component, Edge, Path, Product, Sender
+from drasp.tasks import load_task
+from drasp.transformer import Shape, Transformer, assemble, initial_weights
+from drasp.vocabulary import Vocabulary
+from drasp.wiring import write_program
+from effort import examples
+from hooked_model import HookedModel
+from random_models import random_gpt2
+
+# A seed, layers and heads; with more of them, ways are very many.
+SIZES = st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)]).flatmap(
+    lambda size: st.tuples(st.integers(0, 2**32), *map(st.just, size))
+)
+SEEDS = st.integers(0, 2**32)
+TOKENS = 5
+POSITIONS = torch.arange(6) + torch.tensor([[0], [1], [2], [0]])
+
+
+class AnyMeans(dict[Sender, Tensor]):
+    """A vector for everything that sends, in place of its mean."""
+
+    def __init__(self, d_model: int) -> None:
+        self.d_model = d_model
+
+    def __missing__(self, sender: Sender) -> Tensor:
+        generator = torch.Generator().manual_seed(sum(str(sender).encode()))
+        self[sender] = torch.randn(self.d_model, generator=generator, dtype=torch.float64)
+        return self[sender]
+
+
+def cuttable(graph: Graph) -> list[Cuttable]:
+    """All that could be cut of a graph: edges, ways through heads, products."""
+    ways = [Edge(way, r) for r in graph.live_receivers() for way in graph.ways_to(r) if isinstance(way, Path)]
+    products = [product for head in graph.used_heads() for product in graph.products(head)]
+    return [*sorted(graph.kept, key=str), *ways, *products]
+
+
+def cut_at_random(graph: Graph, means, seed: int) -> Graph:
+    """Cut in some steps, so that what has been cut before meets what is cut later."""
+    rng = random.Random(seed)
+    for _ in range(rng.randint(1, 4)):
+        share = rng.choice([0.05, 0.2, 0.5])
+        graph = graph.cut([site for site in cuttable(graph) if rng.random() < share], means)
+    return graph
+
+
+def random_graph(transformer: Transformer, seed: int) -> Graph:
+    """Edges, ways and products are cut, some norms are numbers, and constants are shifted."""
+    rng, generator = random.Random(seed), torch.Generator().manual_seed(seed % 2**32)
+    graph = Components(transformer).whole()
+    norms = {r: 0.5 + rng.random() for r in graph.anatomy.receivers if rng.random() < 0.3}
+    graph = cut_at_random(replace(graph, norms=norms), AnyMeans(transformer.d_model), seed)
+    shifts = torch.randn(len(graph.constants), transformer.d_model, generator=generator, dtype=torch.float64)
+    shifted = {r: c + s for (r, c), s in zip(graph.constants.items(), shifts, strict=True)}
+    return replace(graph, constants=shifted)
+
+
+def inputs(seed: int) -> Sequences:
+    ids = torch.randint(TOKENS, (4, 6), generator=torch.Generator().manual_seed(seed))
+    return Sequences(ids, POSITIONS)
+
+
+def exactly(program: Program, x: Sequences) -> Tensor:
+    return Interpreter(program, torch.float64)(x.ids, x.positions).expand(*x.ids.shape, -1)
+
+
+def assert_same(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6 * float(expected.abs().max().clamp(min=1)))
+
+
+@examples(100)
+@given(SIZES, SEEDS)
+def test_a_graph_its_program_and_the_hooked_model_say_the_same(size, seed):
+    model = random_gpt2(*size)
+    transformer = load_model(model)
+    graph, x = random_graph(transformer, seed), inputs(seed)
+    expected = HookedModel(model, graph.edits).logits(x.ids, x.positions)
+    assert_same(run(transformer, x, graph.edits).logits, expected)
+    program = write_program(transformer, graph.edits, Vocabulary.unnamed(TOKENS), "softmax")
+    assert check(program) == []
+    assert_same(exactly(program, x), expected)
+    shorter = simplify(program)
+    assert shorter.lines <= program.lines
+    assert_same(exactly(shorter, x), expected)
+
+
+@examples(100)
+@given(SIZES, SEEDS)
+def test_what_is_always_the_same_can_be_cut_and_nothing_changes(size, seed):
+    """On one input of one position, everything is its own mean: so each is left behind, and once only."""
+    transformer = load_model(random_gpt2(*size))
+    x = Sequences(torch.tensor([[seed % TOKENS]]), torch.tensor([[3]]))
+
+    class Means(dict[Sender, Tensor]):
+        def __missing__(self, sender: Sender) -> Tensor:
+            edge = Edge(sender, OUT)
+            self[sender] = run(transformer, x, record=[edge]).values[edge][0, 0]
+            return self[sender]
+
+    graph = cut_at_random(Components(transformer).whole(), Means(), seed)
+    assert_same(run(transformer, x, graph.edits).logits, run(transformer, x).logits)
+
+
+@examples(40)
+@given(SIZES, SEEDS)
+def test_what_a_graph_keeps_is_heard(size, seed):
+    """What an edge carries changes the logits, for every edge that is left; and all that is closed would be heard."""
+    transformer = load_model(random_gpt2(*size))
+    graph, x = random_graph(transformer, seed), inputs(seed)
+    before = run(transformer, x, graph.edits).logits
+    noise = torch.randn(4, 6, transformer.d_model, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    for edge in graph.kept:
+        after = run(transformer, x, {**graph.edits, edge: Shifted(noise)}).logits
+        assert (after - before).abs().max() > 1e-12 * before.abs().max(), edge
+    for site in graph.closed:
+        opened = replace(graph, closed=graph.closed - {site})
+        assert graph.has(site) is False
+        assert opened.has(site)
+        match site:
+            case Product(query, key, head):
+                assert head in graph.used_heads()
+                assert query == NO_COMPONENT or query in graph.ways_to(head.receivers[0])
+                assert key in graph.ways_to(head.receivers[1])
+            case Edge(sender, receiver):
+                assert sender in opened.ways_to(receiver)
+
+
+HEAD, MLP = Component("head", 0, 0), Component("mlp", 0)
+
+
+@pytest.fixture(scope="module")
+def two_layers() -> Transformer:
+    return load_model(random_gpt2(0, layers=2, heads=1))
+
+
+def test_a_way_leaves_its_own_mean_behind(two_layers):
+    means = AnyMeans(two_layers.d_model)
+    whole = Components(two_layers).whole()
+    way = Path(TOKEN, (HEAD,))
+    graph = whole.cut([Edge(way, OUT)], means)
+    assert graph.closed == {Edge(way, OUT)}
+    torch.testing.assert_close(graph.constants[OUT], whole.constants[OUT] + means[way])
+    assert graph.cut([Edge(way, OUT)], means).is_like(graph)
+    # The rest of the head's output goes with the edge; what has gone before is not counted again.
+    without = graph.cut([Edge(HEAD, OUT)], means)
+    assert without.closed == frozenset()
+    torch.testing.assert_close(without.constants[OUT], whole.constants[OUT] + means[HEAD])
+
+
+def test_an_edge_goes_with_the_last_way_along_it(two_layers):
+    means = AnyMeans(two_layers.d_model)
+    graph = Components(two_layers).whole().cut([Edge(Path(TOKEN, (HEAD,)), OUT)], means)
+    assert Edge(HEAD, OUT) in graph.kept
+    graph = graph.cut([Edge(Path(POSITION, (HEAD,)), OUT)], means)
+    assert Edge(HEAD, OUT) not in graph.kept
+    assert graph.closed == frozenset()
+    assert graph.is_used(HEAD), "others still hear it"
+
+
+def test_attention_goes_with_its_last_product(two_layers):
+    means = AnyMeans(two_layers.d_model)
+    whole = Components(two_layers).whole()
+    products = whole.products(HEAD)
+    assert len(products) == 6, "token and position as keys, and both or neither as queries"
+    graph = whole.cut(products[1:], means)
+    assert graph.products(HEAD) == products[:1]
+    graph = whole.cut(products, means)
+    assert not any(edge.receiver in HEAD.receivers[:2] for edge in graph.kept)
+    assert graph.closed == frozenset()
+
+
+def test_a_head_that_has_nothing_to_look_for_has_no_queries(two_layers):
+    """It attends to everything alike, whatever it asks."""
+    means = AnyMeans(two_layers.d_model)
+    graph = Components(two_layers).whole().cut([Edge(sender, HEAD.receivers[1]) for sender in (TOKEN, POSITION)], means)
+    assert {edge.receiver for edge in graph.kept if edge.receiver in HEAD.receivers} == {HEAD.receivers[2]}
+
+
+def test_a_graph_is_stored_with_all_that_is_cut(two_layers, tmp_path):
+    whole = Components(two_layers).whole()
+    cut = [whole.anatomy.edges[-1], Edge(Path(TOKEN, (HEAD,)), OUT), Product(TOKEN, POSITION, HEAD)]
+    graph = replace(whole, norms={OUT: 1.5}).cut(cut, AnyMeans(two_layers.d_model))
+    assert graph.closed == set(cut[1:])
+    identity = Identity("a" * 64, "sort", "b" * 64, 0, {}, "1")
+    store(tmp_path / "file", Progress([("cut", State(graph))]), identity, 1.0)
+    progress, _ = load(tmp_path / "file", two_layers.anatomy, identity)
+    [(_, state)] = progress.states
+    found = state.graph
+    assert found.is_like(graph)
+    assert found.norms == graph.norms
+    x = inputs(0)
+    assert torch.equal(Forward(two_layers, found.edits)(x).logits, Forward(two_layers, graph.edits)(x).logits)
+
+
+# -------------------------------------------------------------------------------------- nothing is left
+
+
+@examples(10)
+@given(SIZES)
+def test_when_all_is_cut_a_bias_is_left(size):
+    transformer = load_model(random_gpt2(*size))
+    whole = Components(transformer).whole()
+    graph = whole.cut(whole.anatomy.edges, AnyMeans(transformer.d_model))
+    assert (graph.kept, graph.closed, graph.live_receivers()) == (frozenset(), frozenset(), (OUT,))
+    program = simplify(write_program(transformer, graph.edits, Vocabulary.unnamed(TOKENS), "softmax"))
+    assert [type(s).__name__ for s in program.statements] == ["Project", "Prediction"]
+    x = inputs(0)
+    assert_same(exactly(program, x), run(transformer, x, graph.edits).logits)
+
+
+@pytest.mark.parametrize("name", ["bin_majority", "tomita1"])
+def test_a_model_that_always_says_the_same_is_one_bias(name):
+    """Its last layer norm has no gain: a softmax task, and a sigmoid one."""
+    task = load_task(name)
+    shape = Shape(len(task.vocabulary), task.n_positions, 8, 1, 1, 8)
+    weights = initial_weights(shape, 0)
+    weights["transformer.ln_f.weight"] *= 0
+    weights["transformer.ln_f.bias"] += torch.linspace(-3, 3, 8)
+    result = decompile(assemble(shape, weights), task, quick=True)
+    assert [type(s).__name__ for s in result.program.statements] == ["Project", "Prediction"]
+    assert result.program.statements[0].input.variable == "one"
+    assert result.verdict == "decompiled"
+    assert result.final.match.all

@@ -1,0 +1,144 @@
+"""Names that answer alike are judged by what they do when lines are taken from other inputs; heads that do the same."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from drasp.causal.mechanism import Mechanism
+from drasp.causal.trials import Amount, Trials
+from drasp.compiler import Compiled, compile_program
+from drasp.decompiler.standards import LEAST_EDITED
+from drasp.fitting.oracle import Oracle, answering
+from drasp.language.syntax import Aggregate, Program, Project, Select, TensorName
+from drasp.naming.heads import merge_heads
+from drasp.naming.judge import Judge, changed_lines
+from drasp.rewriting.rewrite import dense_ops
+from drasp.sites import OUT, Component, Edge
+from drasp.tasks import answer_task, each_row
+from truth.families import program_for
+
+TASK = answer_task(
+    "last", "abcd", each_row(lambda x: [x[-1]]), lengths=range(4, 9), longest_input=12, room=12, ends=False
+)
+HEADS = (Component("head", 0, 0), Component("head", 0, 1))
+
+# Two heads give the last letter; the answer is nearly all the first one's.
+TWINS = """
+    s1 = select(q=pos, k=pos, op=(k==q-1)*30)
+    a1 = aggregate(s=s1, v=token)
+    s2 = select(q=pos, k=pos, op=(k==q-1)*60)
+    a2 = aggregate(s=s2, v=token)
+    logits1 = project(inp=a1, op=(inp==out)*9)
+    logits2 = project(inp=a2, op=(inp==out)*1)
+    prediction = softmax(logits1+logits2)
+"""
+
+
+def compiled(text: str) -> Compiled:
+    return compile_program(program_for(TASK, text))
+
+
+def with_tensors(program: Program, noise: float = 0.0) -> Program:
+    """The same with stored numbers, as pruning leaves them."""
+    generator = torch.Generator().manual_seed(0)
+    ops, tensors, lines = dense_ops(program), dict[str, torch.Tensor](), []
+    for line in program.statements:
+        if isinstance(line, Select | Project):
+            op = ops[line.name].float()
+            tensors[f"T{line.name}"] = op + noise * op.abs().max() * torch.randn(op.shape, generator=generator)
+            line = replace(line, op=TensorName(f"T{line.name}"), special_op=None)
+        lines.append(line)
+    return replace(program, statements=tuple(lines), tensors=tensors)
+
+
+def judge_of(model: Compiled, own: Program) -> Judge:
+    rng = np.random.default_rng(0)
+    fit, check = (Oracle.draw(model.transformer, TASK, 96, rng, batch_size=24) for _ in range(2))
+    return Judge.of(own, fit, check, Trials.draw(model.transformer, TASK, Amount(64, 48), rng))
+
+
+def scaled(program: Program, **factors: float) -> Program:
+    return program.with_tensors({f"T{line}": program.tensors[f"T{line}"] * by for line, by in factors.items()})
+
+
+def test_answers_alike_by_other_means_are_refused():
+    """The second head takes the lead: no answer changes, on any input, but whose it is does."""
+    model = compiled(TWINS)
+    own = with_tensors(model.program)
+    judge = judge_of(model, own)
+    other = scaled(own, logits1=1 / 9, logits2=9)
+    assert changed_lines(own, other) == ["logits1", "logits2"]
+    assert judge.match(other) == judge.match(own) == 1
+    assert judge.edited(other) == judge.edited(own) == 1
+    assert judge.answers(other)
+    assert not judge.passes(own, other)
+    shares = judge.interchange(other, ["logits1", "logits2"])
+    assert set(shares) == {"logits1", "logits2"}
+    assert max(shares.values()) < 0.1
+    # The same proportions at another scale are the same mechanism.
+    assert judge.passes(own, scaled(own, logits1=2, logits2=2))
+
+
+def test_a_line_that_was_named_before_is_looked_at_again():
+    """What one name does may depend on the next: two that pass alone need not pass together."""
+    model = compiled(TWINS)
+    own = with_tensors(model.program)
+    judge = judge_of(model, own)
+    before = scaled(own, logits1=1 / 9, logits2=9)
+    after = replace(before, statements=tuple(replace(s) for s in before.statements))
+    assert changed_lines(before, after) == []
+    assert not judge.passes(before, after)
+
+
+def test_lines_that_do_not_say_what_they_stand_for_are_judged_by_answers_and_edits():
+    model = compiled(TWINS)
+    known = with_tensors(model.program)
+    own = replace(known, statements=tuple(replace(s, sites=()) for s in known.statements))
+    judge = judge_of(model, own)
+    assert judge.passes(own, scaled(own, logits1=1 / 9, logits2=9))
+    assert not judge.passes(own, scaled(own, logits1=-1))
+
+
+def test_the_floors_are_what_the_program_reaches():
+    model = compiled(TWINS)
+    own = with_tensors(model.program)
+    judge = judge_of(model, own)
+    assert judge.floor == pytest.approx(0.99)
+    assert judge.edited_floor == LEAST_EDITED
+    assert Judge.of(own, judge.fit, judge.check, judge.trials, least=0.995).floor == pytest.approx(0.995)
+    poor = scaled(own, logits1=-1, logits2=-1)
+    low = Judge.of(poor, judge.fit, judge.check, judge.trials, least=0.9)
+    assert low.floor == low.match(poor) == 0, "no more is asked for than there is"
+    assert low.edited_floor < 0.1
+
+
+# ---------------------------------------------------------------------------------------- heads
+
+
+def test_heads_that_do_the_same_become_one_line_that_stands_for_both():
+    model = compiled(TWINS)
+    own = with_tensors(model.program, noise=0.01)
+    judge = judge_of(model, own)
+    merged = merge_heads(own, judge)
+    [select] = [s for s in merged.statements if isinstance(s, Select)]
+    [head] = [s for s in merged.statements if isinstance(s, Aggregate)]
+    [project] = [s for s in merged.statements if isinstance(s, Project)]
+    assert set(select.sites) == set(head.sites) == set(HEADS)
+    assert {Edge(each, OUT) for each in HEADS} <= set(project.sites)
+    assert judge.check.match(answering(merged)).all
+    assert Mechanism.of(merged).without_sites == ()
+    assert judge.passes(own, merged)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("(k==q-1)*60", "(k==q-2)*60"), ("a2 = aggregate(s=s2, v=token)", "a2 = aggregate(s=s2, v=pos)")],
+    ids=["other attention", "another variable"],
+)
+def test_heads_that_do_not_do_the_same_stay_apart(old, new):
+    text = TWINS.replace(old, new).replace("inp=a2, op=(inp==out)*1", "inp=a2, op=(*: a=1)*1")
+    model = compiled(text)
+    own = with_tensors(model.program)
+    assert sum(isinstance(s, Aggregate) for s in merge_heads(own, judge_of(model, own)).statements) == 2

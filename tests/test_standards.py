@@ -1,0 +1,211 @@
+"""What cuts must not change, against loops over pairs of inputs with hooks on Hugging Face's model."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from drasp.causal.attention import looks_of
+from drasp.causal.measures import CLEAR
+from drasp.causal.trials import SOURCES, Amount, Trials
+from drasp.decompiler.components import Components, Graph
+from drasp.decompiler.standards import LEAST_COMPLETE, LEAST_EDITED, LEAST_OVERLAP, Standards, lowest
+from drasp.edits import Edit, Replaced
+from drasp.model_files import load_model
+from drasp.sites import Component, Edge, Path, Product, Site
+from drasp.tasks import Language, Task, answer_task, each_row, language_task
+from hooked_model import HookedModel
+from random_models import random_gpt2
+from test_graphs import AnyMeans, cuttable
+
+LAST = answer_task(
+    "last", "abc", each_row(lambda x: [x[-1], x[0]]), lengths=range(3, 7), longest_input=9, room=9, ends=False
+)
+SPELT = language_task("spelt", Language("ab", "(a|bb)*"), lengths=range(3, 7), room=8)
+LAYERS, FEWEST = 2, 12
+
+
+class Case:
+    """A random model, a graph of it, and the pairs that it is held to."""
+
+    def __init__(self, task: Task, seed: int) -> None:
+        self.task = task
+        self.model = random_gpt2(seed, LAYERS, 2, vocab=len(task.vocabulary), positions=task.n_positions)
+        self.transformer = load_model(self.model)
+        self.trials = Trials.draw(self.transformer, task, Amount(24, 24), np.random.default_rng(seed))
+        self.graph = self.cut_little(seed)
+        self.rows = [(number, row) for number, pairs in enumerate(self.trials.batches) for row in range(len(pairs))]
+
+    def cut_little(self, seed: int) -> Graph:
+        """Some edges, ways and products, a norm that is constant, and constants that are not 0."""
+        rng, means = random.Random(seed), AnyMeans(self.transformer.d_model)
+        graph = Components(self.transformer).whole()
+        sites = cuttable(graph)
+        by_kind = {
+            "edge": [s for s in sites if isinstance(s, Edge) and isinstance(s.sender, Component)],
+            "way": [s for s in sites if isinstance(s, Edge) and isinstance(s.sender, Path)],
+            "product": [s for s in sites if isinstance(s, Product)],
+        }
+        graph = graph.cut([site for found in by_kind.values() for site in rng.sample(found, 2)], means)
+        return replace(graph, norms={rng.choice(graph.anatomy.receivers): 1.3})
+
+    def hooked(self, number: int, row: int, side: str, edits: dict[Site, Edit]) -> tuple[HookedModel, Tensor]:
+        """One input of a pair, alone and without its padding; logits where answers count."""
+        pairs = self.trials.batches[number]
+        size, inputs = int(pairs.sizes[row]), getattr(pairs, side)
+        hooked = HookedModel(self.model, edits)
+        logits = hooked.logits(inputs.ids[row : row + 1, :size], inputs.positions[row : row + 1, :size])[0]
+        return hooked, logits[pairs.where[row][pairs.valid[row]]]
+
+    def answers(self, logits: Tensor) -> list[object]:
+        if self.task.output == "softmax":
+            return logits.argmax(-1).tolist()
+        return [tuple(row) for row in (logits > 0).tolist()]
+
+    def margin(self, logits: Tensor) -> float:
+        if self.task.output == "softmax":
+            best, second = sorted(logits.tolist())[-1:-3:-1]
+            return best - second
+        return min(map(abs, logits.tolist()))
+
+    def is_clear(self, logits: Tensor) -> bool:
+        return self.margin(logits) > self.clear
+
+    @property
+    def clear(self) -> float:
+        every = [self.margin(said) for number, row in self.rows for said in self.hooked(number, row, "base", {})[1]]
+        return CLEAR * sorted(every)[(len(every) - 1) // 2]
+
+
+@pytest.fixture(scope="module", params=[(LAST, 15), (SPELT, 6)], ids=["softmax", "sigmoid"])
+def case(request) -> Case:
+    return Case(*request.param)
+
+
+def test_edited_answers_are_those_of_hooks(case):
+    clear = case.clear
+    assert case.trials.clear == pytest.approx(clear, rel=1e-5)
+    shares: dict[int, list[float]] = {kind: [] for kind in range(1, len(SOURCES))}
+    for number, row in case.rows:
+        kind = int(case.trials.batches[number].kinds[row])
+        if not kind:
+            continue
+        (before, after), (ours, edited) = (
+            [case.hooked(number, row, side, edits)[1] for side in ("base", "source")]
+            for edits in ({}, dict(case.graph.edits))
+        )
+        said = [case.answers(each) for each in (before, after, ours, edited)]
+        alike = [
+            theirs == our
+            for old, theirs, own, our, logits in zip(*said, after, strict=True)
+            if (old != theirs or own != our) and case.margin(logits) > clear
+        ]
+        if alike:
+            shares[kind].append(sum(alike) / len(alike))
+    expected = min(np.mean(found) for found in shares.values() if len(found) >= FEWEST)
+    _, found = Standards(case.trials).look(case.graph)
+    assert 0 < found < 1
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_overlap_is_where_outputs_are_read(case):
+    """Everything but the places that are drawn is computed anew."""
+    standards = Standards(case.trials)
+    overlaps, _ = standards.look(case.graph)
+    assert set(overlaps) == set(case.graph.used_heads())
+    for head in (Component("head", layer) for layer in range(LAYERS)):
+        sums, count = torch.zeros(case.transformer.d_model, dtype=torch.float64), 0
+        for number, row in case.rows:
+            sent = case.hooked(number, row, "base", {})[0].sent[head][0]
+            sums, count = sums + sent.sum(0), count + len(sent)
+        shared = read = 0.0
+        for number, row in case.rows:
+            pairs, looks = case.trials.batches[number], looks_of(case.trials, (head,))[number]
+            counted = pairs.where[row][pairs.valid[row]].tolist()
+            (model, before), (ours, _) = (case.hooked(number, row, "base", e) for e in ({}, dict(case.graph.edits)))
+            for place in looks.places[row].tolist():
+                at = counted[place] if looks.narrow else place
+                sent = model.sent[head].clone()
+                sent[0, at] = sums / count
+                change = case.hooked(number, row, "base", {head: Replaced(sent)})[1] - before
+                if case.task.output == "softmax":
+                    change = change - change.mean(-1, keepdim=True)
+                anywhere = 0.5 * (at in counted) / len(counted) + 0.5 / (max(counted) + 1)
+                weight = float(change.norm()) / (1 / len(counted) if looks.narrow else anywhere)
+                own, other = (each.patterns[head][0, at] for each in (model, ours))
+                shared += weight * float(torch.minimum(own, other).sum())
+                read += weight
+        assert overlaps[head] == pytest.approx(shared / read, abs=1e-4), head
+
+
+def test_the_complement_is_the_source(case):
+    standards = Standards(case.trials)
+    clear, shares = case.clear, []
+    for number, row in case.rows:
+        source, other = case.hooked(number, row, "source", {})
+        edits: dict[Site, Edit] = {}
+        for site in case.graph.cuts:
+            match site:
+                case Edge(Component() as sender):
+                    edits[site] = Replaced(source.sent[sender])
+                case Edge(Path() as way):
+                    edits[site] = Replaced(source.along(way))
+                case Product(head=head):
+                    block = case.model.transformer.h[head.layer]
+                    sides = [
+                        block.attn.c_attn(source.normed(side, block.ln_1))[..., source.columns(side)]
+                        for side in head.receivers[:2]
+                    ]
+                    edits[site] = Replaced(source.product(site, block, *sides))
+        before, after = case.hooked(number, row, "base", {})[1], case.hooked(number, row, "base", edits)[1]
+        said = [case.answers(each) for each in (before, other, after)]
+        stayed = [
+            own == now
+            for own, theirs, now, logits in zip(*said, before, strict=True)
+            if own != theirs and case.margin(logits) > clear
+        ]
+        if stayed:
+            shares.append(sum(stayed) / len(stayed))
+    assert len(shares) >= FEWEST
+    found = standards.complement(case.graph)
+    assert 0 < found < 1
+    assert found == pytest.approx(np.mean(shares), abs=1e-6)
+
+
+def test_the_whole_model_holds_and_one_without_anything_does_not(case):
+    standards = Standards(case.trials)
+    whole = Components(case.transformer).whole()
+    overlaps, edited = standards.look(whole)
+    assert list(overlaps.values()) == pytest.approx([1.0] * 4)
+    assert edited == standards.complement(whole) == 1
+    assert standards.hold(whole, complete=True)
+    nothing = whole.cut(whole.anatomy.edges, AnyMeans(case.transformer.d_model))
+    assert standards.look(nothing)[0] == {}
+    assert standards.complement(nothing) == 0
+    assert not standards.hold(nothing, complete=False)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "edited", "complement", "holds", "complete"),
+    [
+        (1.0, 1.0, 1.0, True, True),
+        (LEAST_OVERLAP, LEAST_EDITED, LEAST_COMPLETE, True, True),
+        (LEAST_OVERLAP - 0.01, 1.0, 1.0, False, False),
+        (1.0, LEAST_EDITED - 0.01, 1.0, False, False),
+        (1.0, 1.0, LEAST_COMPLETE - 0.01, True, False),
+    ],
+)
+def test_a_graph_is_held_to_all_of_them(case, monkeypatch, overlap, edited, complement, holds, complete):
+    heads = {Component("head", 0, 0): 1.0, Component("head", 0, 1): overlap}
+    monkeypatch.setattr(Standards, "look", lambda *_: (heads, edited))
+    monkeypatch.setattr(Standards, "complement", lambda *_: complement)
+    standards = Standards(case.trials)
+    assert standards.hold(case.graph, complete=False) == holds
+    assert standards.hold(case.graph, complete=True) == complete
+
+
+def test_too_few_cases_say_nothing():
+    assert lowest([]) == 1.0

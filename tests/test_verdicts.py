@@ -1,0 +1,116 @@
+"""Which program is picked, and what is said of it: on points with made-up figures."""
+
+from dataclasses import replace
+
+import pytest
+
+from cases import case
+from drasp.causal import Evidence
+from drasp.causal.measures import NOT_APPLICABLE
+from drasp.decompiler.checkpoint import Found
+from drasp.decompiler.pipeline import End, _candidates, _promising, check_accept, choose, most_lines
+from drasp.decompiler.result import Point, verdict_of
+from drasp.errors import DraspError
+from drasp.language.syntax import Program
+from drasp.measure import Share
+
+
+def program(lines: int) -> Program:
+    whole = case("binary majority")
+    return replace(whole, statements=(whole.statements[0],) * lines)
+
+
+def point(lines: int, hits: int = 100, grade: str | None = None, complete: bool = False) -> Point:
+    """`grade` is that of its evidence: none where it is not causal."""
+    measures = [NOT_APPLICABLE] * 7
+    evidence = Evidence(*measures, causal=grade is not None, grade=grade)
+    return Point(program(lines), Share(hits, 100), complete, evidence)
+
+
+def end(lines: int, grade: str | None = None) -> End:
+    return End(point(lines), point(lines, grade=grade))
+
+
+SUFFICIENT, COMPLETE = "sufficient", "complete"
+
+
+@pytest.mark.parametrize(
+    ("ends", "causal", "answers"),
+    [
+        pytest.param([(3, None)], 0, 0, id="nothing else"),
+        pytest.param([(3, None), (7, SUFFICIENT)], 1, 0, id="a longer one does what the model does"),
+        pytest.param([(3, None), (9, SUFFICIENT), (7, SUFFICIENT)], 2, 0, id="the shorter of two"),
+        pytest.param([(3, SUFFICIENT), (5, COMPLETE)], 1, 0, id="two lines for completeness"),
+        pytest.param([(3, SUFFICIENT), (6, COMPLETE)], 0, 0, id="three are too many"),
+        pytest.param([(20, SUFFICIENT), (25, COMPLETE)], 1, 0, id="a quarter for completeness"),
+        pytest.param([(20, SUFFICIENT), (26, COMPLETE)], 0, 0, id="more than a quarter"),
+        pytest.param([(5, COMPLETE), (3, SUFFICIENT)], 0, 0, id="in any order"),
+        pytest.param([(3, None), (5, COMPLETE), (4, COMPLETE)], 2, 0, id="the shorter of two complete ones"),
+        pytest.param([(3, None), (5, None)], 0, 0, id="neither does it by the model's means"),
+    ],
+)
+def test_the_pick_is_the_shortest_causal_program_or_a_complete_one_that_is_little_longer(ends, causal, answers):
+    found = [end(*each) for each in ends]
+    assert choose(found, "causal") is found[causal]
+    assert choose(found, "answers") is found[answers]
+
+
+def test_how_much_longer_a_complete_program_may_be():
+    assert [most_lines(n) for n in (2, 3, 8, 9, 20)] == [4, 5, 10, 11.25, 25]
+
+
+@pytest.mark.parametrize(
+    ("hits", "lines", "grade", "verdict"),
+    [
+        (90, 40, SUFFICIENT, "decompiled"),
+        (100, 3, COMPLETE, "decompiled"),
+        (90, 40, None, "answers_only"),
+        (89, 40, COMPLETE, "not_decompilable"),
+        (100, 41, COMPLETE, "not_decompilable"),
+        (89, 41, None, "not_decompilable"),
+    ],
+)
+def test_the_verdict_asks_for_agreement_and_length_and_means(hits, lines, grade, verdict):
+    assert verdict_of(point(lines, hits, grade), min_match=0.9, max_lines=40) == verdict
+
+
+def test_without_evidence_there_are_only_answers():
+    bare = replace(point(3), evidence=None)
+    assert (bare.causal, bare.grade) == (False, None)
+    assert verdict_of(bare, 0.9, 40) == "answers_only"
+
+
+def found(lines: int, match: float, complete: bool = False) -> Found:
+    return Found(match, program(lines), lines, complete)
+
+
+def test_the_frontier_gets_truer_as_it_gets_longer_and_has_a_complete_program():
+    every = [found(9, 1.0), found(7, 0.95), found(5, 0.96), found(3, 0.9), found(8, 0.9, True), found(12, 0.9, True)]
+    assert [each.lines for each in _candidates(every, max_lines=40)] == [3, 5, 8, 9]
+    assert [each.lines for each in _candidates(every, max_lines=6)] == [3, 5]
+    assert [each.lines for each in _candidates(every, max_lines=2)] == [9], "the truest, where all are too long"
+    same = [found(4, 0.99), found(4, 0.97, True)]
+    assert [(each.lines, each.complete) for each in _candidates(same, 40)] == [(4, True), (4, False)]
+
+
+def seen(lines: int, hits: int, complete: bool = False) -> Point:
+    """Before there is evidence."""
+    return Point(program(lines), Share(hits, 100), complete)
+
+
+def test_the_shortest_that_agrees_is_looked_at_and_a_complete_one_that_is_not_far():
+    points = [seen(2, 50), seen(3, 91), seen(7, 99), seen(9, 99, complete=True), seen(50, 100, complete=True)]
+    assert _promising(points, 0.9, 40) == [points[1], points[3]]
+    assert _promising(points[:3], 0.95, 40) == [points[2]]
+    assert _promising(points, 0.995, 40) == [points[2]], "none is good enough: the truest of the short ones"
+    assert _promising(points, 0.9, 1) == [points[4]]
+    whole = [seen(3, 95, complete=True), seen(5, 99, complete=True)]
+    assert _promising(whole, 0.9, 40) == whole[:1]
+    far = [seen(3, 95), seen(11, 99, complete=True)]
+    assert _promising(far, 0.9, 40) == far[:1]
+
+
+def test_an_unknown_criterion_is_one_line():
+    assert (check_accept("causal"), check_accept("answers")) == ("causal", "answers")
+    with pytest.raises(DraspError, match="^--accept both: no such criterion; there are causal, answers$"):
+        check_accept("both")
