@@ -208,6 +208,7 @@ def test_a_graph_that_stays_dense_is_written_exactly_and_squeezed_until_it_is_sh
     assert search.progress.found[-1].lines <= 6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", [TASK, LANGUAGE], ids=["softmax", "sigmoid"])
 def test_the_harm_of_losing_a_line_is_that_of_losing_a_little_of_it_scaled_up(task):
     transformer = random_transformer(1, 1, 1, task)
@@ -232,6 +233,7 @@ def test_the_harm_of_losing_a_line_is_that_of_losing_a_little_of_it_scaled_up(ta
         assert loss / little**2 == pytest.approx(harms[name], rel=0.5, abs=0.02 * max(harms.values())), name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", [TASK, LANGUAGE], ids=["softmax", "sigmoid"])
 def test_the_harm_of_losing_an_edge_is_that_of_losing_a_little_of_it_scaled_up(task):
     transformer = random_transformer(2, 2, 1, task)

@@ -285,6 +285,7 @@ def test_the_exact_translation_does_what_its_model_does_but_reads_more(number: i
     assert not found.missing
 
 
+@pytest.mark.long
 def test_what_was_found_is_kept_and_not_looked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     first = ground_truth.measured("quick", 0, seed=1, out=tmp_path)
     monkeypatch.setattr(ground_truth, "decompile", lambda *_: pytest.fail("decompiled a second time"))
