@@ -116,6 +116,7 @@ APART = changed(
         ),
         pytest.param(TWINS, APART, id="equal heads in lines of their own"),
         pytest.param(TWINS, TRUTH, id="one line for one of two equal heads"),
+        pytest.param(TRUTH, TWINS, id="a line that stands for an idle head as well"),
         pytest.param(
             WITH_TABLE,
             changed(
@@ -141,6 +142,7 @@ def test_what_differs_in_form_is_right(truth: str, found: str):
         pytest.param(
             TRUTH, changed(TRUTH, ("# layer 0 head 1\n    s3", "# layer 0 head 2\n    s3")), id="another head"
         ),
+        pytest.param(TRUTH, APART, id="an idle head with a line of its own"),
         pytest.param(TRUTH, changed(TRUTH, ("(k==q-2)", "(k==q-1)")), id="another distance"),
         pytest.param(TRUTH, changed(TRUTH, ("k=a1, op=(*: a=3)", "k=token, op=(*: a=3)")), id="another key"),
         pytest.param(TRUTH, changed(TRUTH, ("(*: a=3)", "(*: b=3)")), id="another token looked for"),

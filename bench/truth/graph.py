@@ -11,7 +11,8 @@ an MLP says. A graph is a set of sentences such as
 
 The last kind is an edge between components. Lines keep their edges when exact rewriting folds others into them (an MLP
 of the token into a table, say), so a folded part is still told from one that was never there. Heads that say the same
-are one unit. Norms are not in the graph: they divide what is read, and what is read is the same.
+are one unit. Norms are not in the graph: they divide what is read, and what is read is the same. A line that stands for
+a part that does something may stand for idle ones as well: uniform heads share a line.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -19,7 +20,7 @@ from typing import TypeAlias
 
 from drasp.language.syntax import ONE, Aggregate, ElementWise, Line, Norm, Operand, Prediction, Program, Project, Select
 from drasp.rewriting.provenance import explicit
-from drasp.sites import NO_COMPONENT, Component, Edge, Path, Receiver
+from drasp.sites import POSITION, TOKEN, Component, Edge, Path, Receiver
 
 # Components that say the same, or share a line for another reason.
 Unit: TypeAlias = frozenset[Component]
@@ -46,6 +47,20 @@ def unit_name(unit: Unit) -> str:
     return " = ".join(sorted(map(str, unit))) or "no part of the model"
 
 
+def mentioned(program: Program) -> Unit:
+    """All heads and MLPs that a program's lines stand for, or have folded into them."""
+    found = set[Component | None]()
+    for site in (site for line in program.statements for site in line.sites):
+        match site:
+            case Component():
+                found.add(site)
+            case Edge(Component() as sender, receiver):
+                found |= {sender, receiver.component}
+            case _:
+                pass
+    return frozenset(component for component in found if component and component.kind in ("head", "mlp"))
+
+
 def variables(program: Program, unit: Unit) -> list[str]:
     """The variables of a program that stand for a unit, or for a part of it."""
     lines = [line for line in program.statements if isinstance(line, Aggregate | ElementWise)]
@@ -53,23 +68,30 @@ def variables(program: Program, unit: Unit) -> list[str]:
 
 
 def graph_of(
-    program: Program, known: Sequence[Unit], constant: Collection[str] = (), tables: Collection[str] = ()
+    program: Program,
+    known: Sequence[Unit],
+    constant: Collection[str] = (),
+    tables: Collection[str] = (),
+    working: Unit | None = None,
 ) -> Graph:
     """All that a program reads, with its heads and MLPs in the given units.
 
+    `working` are the components that do something in the model: all that are mentioned, where none are given.
     `constant` names selects whose query is the same wherever it is read: they look from `one`. `tables` names functions
     of one variable that is one-hot wherever it is read: whoever reads them might as well read that variable.
     """
-    return _Reader(explicit(program), known, frozenset(constant), frozenset(tables)).graph()
+    reader = _Reader(explicit(program), known, frozenset(constant), frozenset(tables), working or mentioned(program))
+    return reader.graph()
 
 
 class _Reader:
     """Turns the lines of a program, with all their edges, into sentences."""
 
     def __init__(
-        self, program: Program, known: Sequence[Unit], constant: frozenset[str], tables: frozenset[str]
+        self, program: Program, known: Sequence[Unit], constant: frozenset[str], tables: frozenset[str], working: Unit
     ) -> None:
         self.program, self.known, self.constant, self.tables = program, known, constant, tables
+        self.working = working | {TOKEN, POSITION}
         self.sources = {"token": "token", "pos": "pos", "one": "one"}
         for line in program.statements:
             match line:
@@ -86,7 +108,7 @@ class _Reader:
 
     def part(self, group: Unit) -> str:
         """The names of the units that a line stands for."""
-        names = {unit_name(self.unit(component)) for component in group}
+        names = {unit_name(self.unit(component)) for component in group & self.working or group}
         return " and ".join(sorted(names)) or unit_name(frozenset())
 
     def unit(self, component: Component) -> Unit:
@@ -130,11 +152,12 @@ class _Reader:
                     pass
                 case _:
                     continue
-            if receiver.component is not None and self.unit(sender) == self.unit(receiver.component):
-                continue
             unasked = isinstance(line, Select) and (line.name in self.constant or line.query == ONE)
-            if sender != NO_COMPONENT and not (unasked and receiver.kind == "query"):
-                yield f"{unit_name(self.unit(sender))} -> {self.receiver(receiver)}"
+            if unasked and receiver.kind == "query":
+                continue
+            start, end = self.unit(sender), receiver.component and self.unit(receiver.component)
+            if start != end and {sender, receiver.component or sender} <= self.working:
+                yield f"{unit_name(start)} -> {self.receiver(receiver)}"
 
     def receiver(self, receiver: Receiver) -> str:
         component = receiver.component

@@ -28,7 +28,7 @@ from drasp.sites import Pattern
 from drasp.tasks import Inputs, Task
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output, Vocabulary
-from truth.graph import Unit, components, graph_of, unit_name, units, variables
+from truth.graph import Unit, components, graph_of, mentioned, unit_name, units, variables
 
 # A model, or a program whose lines have that model's sites.
 Subject: TypeAlias = Transformer | Program
@@ -84,7 +84,8 @@ def score(truth: Program, found: Program, model: Subject, task: Task, seed: int 
     weights = {unit: reading_weights(model, unit, inputs) for unit in known}
     folded = tables(truth, weights, pools)
     wanted = graph_of(truth, known, constant_queries(truth, weights, inputs), folded)
-    there = graph_of(found, known, constant_queries(found, weights, inputs), tables(found, weights, pools))
+    constant, tabled = constant_queries(found, weights, inputs), tables(found, weights, pools)
+    there = graph_of(found, known, constant, tabled, mentioned(truth))
     heads = [unit for unit in known if any(component.kind == "head" for component in unit)]
     parts = [unit for unit in known if not set(variables(truth, unit)) <= folded]
     pairs = Pairs.draw(task, _PAIRS, seed)
