@@ -18,6 +18,8 @@ from drasp.measure import predictions
 from drasp.rewriting.rewrite import dense_ops
 from drasp.vocabulary import Output
 
+_TIE = 1e-5  # of the largest logit: what is nearer is decided by rounding alone
+
 Rows = Float[Tensor, "rows n_vocab"]
 
 
@@ -62,8 +64,12 @@ class Head:
         return {p.name: slice(end - width, end) for p, width, end in zip(self.projects, self.widths, ends, strict=True)}
 
     def right(self, logits: Rows, said: Int[Tensor, " some"] | Bool[Tensor, "some n_vocab"]) -> Bool[Tensor, " some"]:
-        same = _answers(logits, self.output) == said
-        return same if same.ndim == 1 else same.all(-1)
+        """Which answers are the model's; a tie of two tokens counts for it, of more it is an accident."""
+        if self.output == "sigmoid":
+            return (_answers(logits, self.output) == said).all(-1)
+        first = logits.amax(-1, keepdim=True)
+        near = logits >= first - _TIE * logits.abs().amax(-1, keepdim=True)
+        return near.gather(-1, said[:, None])[:, 0] & (near.sum(-1) <= 2)
 
     @torch.no_grad()
     def agreement(self, ops: Rows) -> float:

@@ -25,7 +25,7 @@ _OF_POSITIONS = ("window", "every_kth")
 _BETWEEN_ORDERED = ("kth_diagonal", "next_above", "above", "below")
 _OF_ORDERED_KEYS = ("decreasing", "increasing")
 _LEAST_ORDERED = 4  # tokens that can be said to have an order, as numbers or letters
-_PREFERENCE = {"to_token": 0, "kth_diagonal": 2}
+_PREFERENCE = {"to_token": 0, "kth_diagonal": 2, "every_kth": 3}
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _nearest(
         if score > _LEAST_SCORE:
             found.append((replace(op, scale=float(f"{overlap / energy:.2g}")), score))
     # Some differ only in what no input can tell apart (first and last, say): of these a positive one, rather a token
-    # by its name than by its place, and a step only where nothing else leads there.
+    # by its name than by its place, a step only where nothing else leads there, and many steps at last.
     found.sort(key=lambda pair: (-round(pair[1], 9), pair[0].scale < 0, _PREFERENCE.get(pair[0].primitive, 1)))
     distinct = {round(score, 9): (op, score) for op, score in reversed(found)}
     return [(ZEROS, 0.0), *list(reversed(distinct.values()))[:_NEAREST]]
