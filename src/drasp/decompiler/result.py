@@ -180,7 +180,6 @@ def repick(folder: Path, lines: int) -> tuple[Program, Record]:
         record,
         verdict=("decompiled" if point.causal else "answers_only") if good else "not_decompilable",
         grade=point.grade if good else None,
-        reasons=None,
         causal=None,  # only a look was taken at the whole frontier
         fitted_share=None,
         match_accuracy=match,
