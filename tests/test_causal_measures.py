@@ -92,7 +92,7 @@ def matching(cases: Cases, expected: list[float | None]) -> None:
 def test_edited(task):
     model, _, program, trials = case(1, 1, 2, task)
     clear = clear_margin(model, trials)
-    assert trials.clear == pytest.approx(clear, rel=1e-4)
+    assert CLEAR * trials.margin == pytest.approx(clear, rel=1e-4)
     found = edited(program, trials)
     for number, kind in enumerate(EDITS, 1):
         assert SOURCES[number] == kind

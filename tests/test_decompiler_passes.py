@@ -14,7 +14,8 @@ from drasp.decompiler.elimination import Judge, Move, eliminate, squeeze
 from drasp.decompiler.gates import GatedModel, Learnt
 from drasp.decompiler.harm import harm_by_edge, harm_by_line
 from drasp.decompiler.lines import operand_means, with_bias
-from drasp.decompiler.pipeline import norm_lines, squeeze_lines, write_dense_graph
+from drasp.decompiler.moves import norm_lines
+from drasp.decompiler.pipeline import squeeze_lines, write_dense_graph
 from drasp.decompiler.program_gates import ProgramGates, path_gates, product_gates
 from drasp.decompiler.search import QUICK, Search
 from drasp.fitting.oracle import Oracle, answering
@@ -133,9 +134,10 @@ def cutting(components: Components, means) -> list[Move[Graph]]:
 
 def judge(components: Components, pool: Oracle) -> Judge[Graph]:
     return Judge(
+        stands=lambda _: True,
         loss=lambda graph: pool.mean_loss(lambda b: components.logits(graph, b)),
         match=lambda graph, target: pool.match_if(lambda b: components.logits(graph, b), target),
-        holds=lambda _: True,
+        spare=lambda _: 0.0,
         settle=lambda graph: graph,
         settle_longer=lambda graph: graph,
         hopeless=1.0,
@@ -160,7 +162,7 @@ def test_elimination_finds_what_changes_nothing_and_keeps_what_is_needed():
         components.whole(),
         lambda _: cutting(components, components.means(pool)),
         judge(components, pool),
-        lambda _: 1.0,
+        lambda _before, _after: 1.0,
         lambda _, match: accepted.append(match),
     )
     assert graph.kept == {Edge(TOKEN, OUT)}

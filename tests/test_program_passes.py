@@ -224,7 +224,8 @@ def test_settling_goes_on_only_where_the_target_is_near():
         judge = Judge(
             loss=lambda state: 1 - state,
             match=lambda state, target: state if state >= target else 0.0,
-            holds=lambda state, refused=refused: state not in refused,
+            stands=lambda _: True,
+            spare=lambda state, refused=refused: -0.01 if state in refused else 0.0,
             settle=settling("brief", 0.1),
             settle_longer=settling("longer", 0.15),
             hopeless=0.5,

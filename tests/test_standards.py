@@ -12,7 +12,7 @@ from drasp.causal.attention import looks_of
 from drasp.causal.measures import CLEAR
 from drasp.causal.trials import SOURCES, Amount, Trials
 from drasp.decompiler.components import Components, Graph
-from drasp.decompiler.standards import LEAST_COMPLETE, LEAST_EDITED, LEAST_OVERLAP, Standards, lowest
+from drasp.decompiler.standards import LEAST_EDITED, LEAST_OVERLAP, Standards, lowest
 from drasp.edits import Edit, Replaced
 from drasp.model_files import load_model
 from drasp.sites import Component, Edge, Path, Product, Site
@@ -87,7 +87,7 @@ def case(request) -> Case:
 
 def test_edited_answers_are_those_of_hooks(case):
     clear = case.clear
-    assert case.trials.clear == pytest.approx(clear, rel=1e-5)
+    assert CLEAR * case.trials.margin == pytest.approx(clear, rel=1e-5)
     shares: dict[int, list[float]] = {kind: [] for kind in range(1, len(SOURCES))}
     for number, row in case.rows:
         kind = int(case.trials.batches[number].kinds[row])
@@ -181,30 +181,26 @@ def test_the_whole_model_holds_and_one_without_anything_does_not(case):
     overlaps, edited = standards.look(whole)
     assert list(overlaps.values()) == pytest.approx([1.0] * 4)
     assert edited == standards.complement(whole) == 1
-    assert standards.hold(whole, complete=True)
+    assert standards.spare(whole) == pytest.approx(1 - max(LEAST_OVERLAP, LEAST_EDITED))
     nothing = whole.cut(whole.anatomy.edges, AnyMeans(case.transformer.d_model))
     assert standards.look(nothing)[0] == {}
     assert standards.complement(nothing) == 0
-    assert not standards.hold(nothing, complete=False)
+    assert standards.spare(nothing) < 0
 
 
 @pytest.mark.parametrize(
-    ("overlap", "edited", "complement", "holds", "complete"),
+    ("overlap", "edited", "spare"),
     [
-        (1.0, 1.0, 1.0, True, True),
-        (LEAST_OVERLAP, LEAST_EDITED, LEAST_COMPLETE, True, True),
-        (LEAST_OVERLAP - 0.01, 1.0, 1.0, False, False),
-        (1.0, LEAST_EDITED - 0.01, 1.0, False, False),
-        (1.0, 1.0, LEAST_COMPLETE - 0.01, True, False),
+        (1.0, LEAST_EDITED + 0.02, 0.02),
+        (LEAST_OVERLAP, LEAST_EDITED, 0.0),
+        (LEAST_OVERLAP - 0.01, 1.0, -0.01),
+        (1.0, LEAST_EDITED - 0.01, -0.01),
     ],
 )
-def test_a_graph_is_held_to_all_of_them(case, monkeypatch, overlap, edited, complement, holds, complete):
+def test_a_graph_is_held_to_the_worst_of_them(case, monkeypatch, overlap, edited, spare):
     heads = {Component("head", 0, 0): 1.0, Component("head", 0, 1): overlap}
     monkeypatch.setattr(Standards, "look", lambda *_: (heads, edited))
-    monkeypatch.setattr(Standards, "complement", lambda *_: complement)
-    standards = Standards(case.trials)
-    assert standards.hold(case.graph, complete=False) == holds
-    assert standards.hold(case.graph, complete=True) == complete
+    assert Standards(case.trials).spare(case.graph) == pytest.approx(spare)
 
 
 def test_too_few_cases_say_nothing():

@@ -20,7 +20,7 @@ def program(lines: int) -> Program:
     return replace(whole, statements=(whole.statements[0],) * lines)
 
 
-def point(lines: int, hits: int = 100, grade: str | None = None, complete: bool = False) -> Point:
+def point(lines: int, hits: int = 100, grade: str | None = None, complete: float = 0.0) -> Point:
     """`grade` is that of its evidence: none where it is not causal."""
     measures = [NOT_APPLICABLE] * 7
     evidence = Evidence(*measures, causal=grade is not None, grade=grade)
@@ -80,33 +80,35 @@ def test_without_evidence_there_are_only_answers():
     assert verdict_of(bare, 0.9, 40) == "answers_only"
 
 
-def found(lines: int, match: float, complete: bool = False) -> Found:
+def found(lines: int, match: float, complete: float = 0.0) -> Found:
     return Found(match, program(lines), lines, complete)
 
 
 def test_the_frontier_gets_truer_as_it_gets_longer_and_has_a_complete_program():
-    every = [found(9, 1.0), found(7, 0.95), found(5, 0.96), found(3, 0.9), found(8, 0.9, True), found(12, 0.9, True)]
+    every = [found(9, 1.0), found(7, 0.95), found(5, 0.96), found(3, 0.9), found(8, 0.9, 0.91), found(12, 0.9, 0.91)]
     assert [each.lines for each in _candidates(every, max_lines=40)] == [3, 5, 8, 9]
     assert [each.lines for each in _candidates(every, max_lines=6)] == [3, 5]
     assert [each.lines for each in _candidates(every, max_lines=2)] == [9], "the truest, where all are too long"
-    same = [found(4, 0.99), found(4, 0.97, True)]
-    assert [(each.lines, each.complete) for each in _candidates(same, 40)] == [(4, True), (4, False)]
+    same = [found(4, 0.99), found(4, 0.97, 0.91), found(5, 0.9, 0.98), found(6, 0.9, 0.98)]
+    assert [(each.lines, each.complete) for each in _candidates(same, 40)] == [(4, 0.91), (5, 0.98)]
 
 
-def seen(lines: int, hits: int, complete: bool = False) -> Point:
+def seen(lines: int, hits: int, complete: float = 0.0) -> Point:
     """Before there is evidence."""
     return Point(program(lines), Share(hits, 100), complete)
 
 
 def test_the_shortest_that_agrees_is_looked_at_and_a_complete_one_that_is_not_far():
-    points = [seen(2, 50), seen(3, 91), seen(7, 99), seen(9, 99, complete=True), seen(50, 100, complete=True)]
+    points = [seen(2, 50), seen(3, 91), seen(7, 99), seen(9, 99, complete=0.91), seen(50, 100, complete=0.91)]
     assert _promising(points, 0.9, 40) == [points[1], points[3]]
     assert _promising(points[:3], 0.95, 40) == [points[2]]
     assert _promising(points, 0.995, 40) == [points[2]], "none is good enough: the truest of the short ones"
     assert _promising(points, 0.9, 1) == [points[4]]
-    whole = [seen(3, 95, complete=True), seen(5, 99, complete=True)]
+    whole = [seen(3, 95, complete=0.91), seen(5, 99, complete=0.91)]
     assert _promising(whole, 0.9, 40) == whole[:1]
-    far = [seen(3, 95), seen(11, 99, complete=True)]
+    more = [seen(3, 95), seen(4, 99, complete=0.91), seen(6, 99, complete=0.98)]
+    assert _promising(more, 0.9, 40) == more
+    far = [seen(3, 95), seen(11, 99, complete=0.91)]
     assert _promising(far, 0.9, 40) == far[:1]
 
 

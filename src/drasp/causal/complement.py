@@ -32,7 +32,7 @@ def complement(program: Program, trials: Trials) -> Outcome:
     for pairs in trials.batches:
         after = rest.logits(pairs)
         model = Answers(pairs.source_logits, pairs.base_logits)
-        found.append(outcome(trials, pairs, model, Answers(after, after), trials.clear))
+        found.append(outcome(trials, pairs, model, Answers(after, after), trials.margin))
     return Outcome.joined(found)
 
 

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 import torch
 
-from drasp.causal.measures import CLEAR, margins
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.swaps import ProgramSwap, SwappedModel, SwappedProgram, model_swap, program_swap
-from drasp.causal.trials import Answers, Outcome, Trials, outcome
+from drasp.causal.trials import Answers, Outcome, Trials, median_margin, outcome
 from drasp.language import Interpreter, Program
 from drasp.transformer import Transformer
 
@@ -24,7 +23,7 @@ def interchange(
     mechanism = Mechanism.of(program)
     own = {line: ProgramSwap(mechanism.groups[line]) for line in lines}
     found: dict[str, list[Outcome]] = {line: [] for line in lines}
-    clear = trials.clear if isinstance(reference, Transformer) else clear_margin(reference, trials)
+    margin = trials.margin if isinstance(reference, Transformer) else _margin(reference, trials)
     for pairs in trials.batches:
         ours = SwappedProgram(program, pairs, own)
         match reference:
@@ -38,13 +37,11 @@ def interchange(
                 )
         for line in lines:
             after = Answers(theirs.before, theirs.after(line)), Answers(ours.before, ours.after(line))
-            found[line].append(outcome(trials, pairs, *after, clear))
+            found[line].append(outcome(trials, pairs, *after, margin))
     return {line: Outcome.joined(parts) for line, parts in found.items()}
 
 
-@torch.no_grad()
-def clear_margin(program: Program, trials: Trials) -> float:
-    """The margin above which an answer of a program is clear."""
+def _margin(program: Program, trials: Trials) -> float:
+    """By how much a program prefers its answers, as a rule."""
     interpreter = Interpreter.of(program)
-    found = [margins(interpreter.run(p.base).logits, trials.output)[p.valid] for p in trials.batches]
-    return CLEAR * float(torch.cat(found).median()) if found else 0.0
+    return median_margin((interpreter.run(pairs.base).logits for pairs in trials.batches), trials)

@@ -18,9 +18,11 @@ from drasp.vocabulary import Output
 PASSING = 0.9
 LOWEST_PASSING = 0.85  # of the interval's lower end
 FEWEST_CASES = 50  # that say anything
-# Of the median margin: answers by less are unclear. Where true programs and their models differ it is almost only at
-# such answers: a query that finds no key, and anything may be said.
-CLEAR = 0.2
+# Of the median margin: answers by less are unclear, and do not count.
+CLEAR = 0.02
+# Likewise: where the reference answers by less, as for a query that finds no key, a program that gives many tokens
+# alike says as little, and the answer does not count.
+VAGUE = 0.2
 # Of the largest logit: what is nearer than this is a tie, which rounding in sums of some hundred terms decides.
 _TIE = 1e-5
 

@@ -4,7 +4,7 @@ A source is another input of the task of the same size, or the same input with t
 source takes the place of what it is on the base; the positions at which answers count are the same for both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.causal.measures import CLEAR, Cases, Logits, alike, differing, margins
+from drasp.causal.measures import CLEAR, VAGUE, Cases, Logits, alike, differing, margins
 from drasp.forward import Forward
 from drasp.sequences import Sequences
 from drasp.tasks import EDITS, Inputs, Task
@@ -94,15 +94,20 @@ class Trials:
         return sum(len(pairs) for pairs in self.batches)
 
     @cached_property
-    def clear(self) -> float:
-        """The margin above which an answer of the model is clear."""
-        found = [margins(p.base_logits, self.output)[p.valid] for p in self.batches]
-        return CLEAR * float(torch.cat(found).median()) if found else 0.0
+    def margin(self) -> float:
+        """By how much the model prefers its answers to others, as a rule."""
+        return median_margin((p.base_logits for p in self.batches), self)
 
     @cached_property
     def possible(self) -> bool:
         """Whether the model ever answers otherwise on a source: if not, a swap of everything changes nothing."""
         return any(bool((differing(p.base_logits, p.source_logits, self.output) & p.valid).any()) for p in self.batches)
+
+
+def median_margin(logits: Iterable[Logits], trials: Trials) -> float:
+    """The median over the answers that count, given the logits of all batches."""
+    found = [margins(x, trials.output)[p.valid] for x, p in zip(logits, trials.batches, strict=True)]
+    return float(torch.cat(found).median()) if found else 0.0
 
 
 def wanted(inputs: Inputs) -> tuple[Int[Tensor, "batch wanted"], Bool[Tensor, "batch wanted"]]:
@@ -183,16 +188,19 @@ class Answers:
 
 
 def outcome(
-    trials: Trials, pairs: Pairs, reference: Answers, other: Answers, clear: float, rows: Tensor | None = None
+    trials: Trials, pairs: Pairs, reference: Answers, other: Answers, margin: float, rows: Tensor | None = None
 ) -> Outcome:
-    """Compares two sides of the same intervention where it matters; in some rows of the batch, or in all."""
-    output = trials.output
+    """Compares two sides of the same intervention where it matters; in some rows of the batch, or in all.
+
+    `margin` is that by which the reference prefers its answers as a rule.
+    """
+    output, preferred = trials.output, margins(reference.after, trials.output)
     changed = differing(reference.before, reference.after, output) | differing(other.before, other.after, output)
-    matters = changed & pairs.valid & (margins(reference.after, output) > clear)
+    matters = changed & pairs.valid & (preferred > CLEAR * margin)
     if rows is not None:
         matters = matters & torch.zeros(len(pairs), 1, dtype=torch.bool).index_fill(0, rows, True)
     same, tied, unsaid = alike(reference.after, other.after, output)
-    matters = matters & ~unsaid
+    matters = matters & ~(unsaid & (preferred <= VAGUE * margin))
     count = matters.sum(1)
     some = count > 0
     shares = [((which & matters).sum(1) / count.clamp(min=1))[some] for which in (same, tied)]

@@ -36,13 +36,14 @@ class State:
 class Found:
     """A program on the way, its agreement on the pool that decides, and its lines once it is simplified.
 
-    It is complete where what it leaves out was seen not to matter.
+    `complete` is how many answers were seen to stay, at least, when what it leaves out comes from another input; 0
+    where nobody looked.
     """
 
     match: float
     program: Program
     lines: int
-    complete: bool
+    complete: float
 
 
 @dataclass
@@ -123,7 +124,7 @@ def load(file: Path, anatomy: Anatomy, identity: Identity) -> tuple[Progress, fl
                     float(each["match"]),
                     _program(f"found{i}", each["program"], tensors),
                     int(each["lines"]),
-                    bool(each["complete"]),
+                    float(each["complete"]),
                 )
                 for i, each in enumerate(facts["found"])
             ],

@@ -53,7 +53,7 @@ class Graph:
     anatomy: Anatomy
     kept: frozenset[Edge]
     constants: Mapping[Receiver, Float[Tensor, " d_model"]]
-    norms: Mapping[Receiver, float]
+    norms: Mapping[Receiver, float | Float[Tensor, ""]]  # tensors only while they are settled
     closed: frozenset[Cuttable] = frozenset()
 
     @cached_property
@@ -269,10 +269,21 @@ class Components:
         """What each component of the whole model sends on average, over all positions, and each way through heads."""
         return MeansOfWays(self, oracle)
 
+    @torch.no_grad()
     def mean_norms(self, graph: Graph, receivers: Sequence[Receiver], oracle: Oracle) -> dict[Receiver, float]:
-        """What the receivers' layer norms divide by, on average."""
+        """What the receivers' layer norms divide by, on average over the positions at which they are read."""
         sites = [NormSite(receiver) for receiver in receivers]
-        return {site.receiver: float(mean) for site, mean in self.averages(graph.edits, sites, oracle).items()}
+        forward, last = Forward(self.transformer, graph.edits, sites), len(self.transformer.layers) - 1
+        sums, counts = dict.fromkeys(receivers, 0.0), dict.fromkeys(receivers, 0)
+        for batch in oracle.batches:
+            values = forward(batch.sequences).values
+            for site in sites:
+                receiver = site.receiver
+                narrow = receiver == OUT or (receiver.layer == last and receiver.kind in ("query", "mlp"))
+                where = batch.valid if narrow else batch.real
+                sums[receiver] += float(values[site].expand_as(where)[where].sum())
+                counts[receiver] += int(where.sum())
+        return {receiver: sums[receiver] / counts[receiver] for receiver in receivers}
 
     @torch.no_grad()
     def averages(self, edits: Mapping[Site, Edit], sites: Sequence[SomeSite], oracle: Oracle) -> dict[SomeSite, Tensor]:

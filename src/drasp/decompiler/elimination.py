@@ -31,14 +31,16 @@ class Move(Generic[State]):
 class Judge(Generic[State]):
     """How a state is judged and mended; all of it on inputs drawn beforehand.
 
-    `match` gives the share that agrees, or 0 where that is below the target; `holds` says whether the state does what
-    the model does by the same means. From a loss of `hopeless` on, settling is not tried. Settling is brief first;
-    where that brings the target `near`, it goes on for longer.
+    `stands` says whether what is cut may go at all, whatever the constants; `match` gives the share that agrees, or 0
+    where that is below the target; `spare` by how much the state does what the model does by the same means: less than
+    0 is not enough. From a loss of `hopeless` on, settling is not tried. Settling is brief first; where that brings
+    both `near`, it goes on for longer.
     """
 
+    stands: Callable[[State], bool]
     loss: Callable[[State], float]
     match: Callable[[State, float], float]
-    holds: Callable[[State], bool]
+    spare: Callable[[State], float]
     settle: Callable[[State], State]
     settle_longer: Callable[[State], State]
     hopeless: float
@@ -46,34 +48,42 @@ class Judge(Generic[State]):
 
     def mended(self, state: State, target: float) -> tuple[State, float]:
         """The state, settled if it has to be, and its agreement: 0 where the target is not reached."""
-        if (agreement := self.match(state, target)) >= target and self.holds(state):
+        if not self.stands(state):
+            return state, 0.0
+        agreement, spare = self._seen(state, target)
+        if agreement >= target and spare >= 0:
             return state, agreement
-        if self.loss(state) >= self.hopeless:
+        if spare < -self.near or self.loss(state) >= self.hopeless:
             return state, 0.0
         state = self.settle(state)
-        agreement = self.match(state, target - self.near)
-        if agreement >= target and self.holds(state):
+        agreement, spare = self._seen(state, target - self.near)
+        if agreement >= target and spare >= 0:
             return state, agreement
-        if agreement < target - self.near:
+        if agreement < target - self.near or spare < -self.near:
             return state, 0.0
         state = self.settle_longer(state)
+        agreement, spare = self._seen(state, target)
+        return state, agreement if spare >= 0 else 0.0
+
+    def _seen(self, state: State, target: float) -> tuple[float, float]:
+        """Agreement, and what is to spare: not looked at where the answers differ."""
         agreement = self.match(state, target)
-        return state, agreement if self.holds(state) else 0.0
+        return agreement, self.spare(state) if agreement >= target else 0.0
 
 
 def eliminate(
     state: State,
     moves: Callable[[State], Sequence[Move[State]]],
     judge: Judge[State],
-    target: Callable[[State], float | None],
+    target: Callable[[State, State], float | None],
     accepted: Callable[[State, float], None],
     patience: int = 5,
     harm: Harm[State] | None = None,
 ) -> State:
     """As much as can go while agreement stays at `target`; `accepted` hears of every state on the way.
 
-    Where there is no target, the state is not wanted. `patience`: so many failures in a row end it. `harm` spares
-    looking at every move.
+    The target is of a state and the one that would follow it; where there is none, that is not wanted. `patience`: so
+    many failures in a row end it. `harm` spares looking at every move.
     """
     failed: set[Hashable] = set()
     known: dict[Hashable, float] = {}
@@ -87,7 +97,7 @@ def eliminate(
         count = int(min(most, _first_count([known[move.name] for move in ranked], judge.hopeless)))
         while True:
             candidate = _apply_all(state, ranked[:count])
-            wanted = target(candidate)
+            wanted = target(state, candidate)
             result, agreement = (candidate, 0.0) if wanted is None else judge.mended(candidate, wanted)
             if wanted is not None and agreement >= wanted:
                 state = result

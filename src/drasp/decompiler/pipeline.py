@@ -1,7 +1,7 @@
 """The decompiler in one function: cut components, edges and lines as long as the answers stay the model's."""
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path as FilePath
@@ -10,12 +10,24 @@ from typing import Literal, NamedTuple, get_args
 from drasp.causal import FULL, Effort, evaluate
 from drasp.causal import QUICK as QUICK_LOOK
 from drasp.decompiler.checkpoint import Found, State
-from drasp.decompiler.components import Cuttable, Graph
-from drasp.decompiler.elimination import Move, eliminate, squeeze
+from drasp.decompiler.components import Graph
+from drasp.decompiler.elimination import eliminate, squeeze
 from drasp.decompiler.harm import harm_by_line
-from drasp.decompiler.lines import line_moves, operand_means, with_bias
+from drasp.decompiler.lines import line_moves as program_line_moves
+from drasp.decompiler.lines import operand_means, with_bias
+from drasp.decompiler.moves import (
+    Moves,
+    component_moves,
+    edge_moves,
+    line_moves,
+    norm_lines,
+    norm_moves,
+    product_moves,
+    way_moves,
+)
 from drasp.decompiler.result import Decompiled, Point
 from drasp.decompiler.search import LOWEST, QUICK, THOROUGH, Search
+from drasp.decompiler.standards import HARDLY_ANY, LEAST_COMPLETE
 from drasp.decompiler.ugs import PAPER_SETTINGS, UgsSettings, prune_by_gates
 from drasp.errors import DraspError
 from drasp.fitting.oracle import Oracle, answering
@@ -24,7 +36,6 @@ from drasp.naming.judge import TOLERANCE
 from drasp.naming.pipeline import name_program
 from drasp.records import PassRecord
 from drasp.rewriting.simplify import simplify
-from drasp.sites import Edge, Path, Receiver, Sender
 from drasp.tasks import Task
 from drasp.transformer import Transformer
 
@@ -33,6 +44,7 @@ Accept = Literal["causal", "answers"]
 WORTH_OF_A_LINE = 0.01  # of agreement, in the last round
 FRESH_INPUTS = 2000
 MORE_LINES, MORE_OF_LINES = 2, 0.25  # that a complete program may have
+TRUER = 0.005  # that a longer program must agree more often to be on the frontier
 MORE_TRIED = 2  # longer programs of the frontier, where the first do not do it by the model's means
 MOST_NAMED = 20  # lines of a program that is named: each is tried by running all of it, many times
 
@@ -95,68 +107,77 @@ def _prune_by_elimination(search: Search) -> Graph:
     complete, the second shorter ones that are enough.
     """
     state = State(search.components.whole())
-    for purpose in (COMPLETE, SUFFICIENT):
-        state = _cut_graph(search, state, purpose)
+    for purpose in (NOTHING_LOST, COMPLETE, SUFFICIENT, FEWER_LINES):
+        if purpose is not FEWER_LINES or search.effort.thorough:
+            state = _cut_graph(search, state, purpose)
     if search.write(state.graph) is None:
         graph = state.graph
         state = search.once("write the program", partial(write_dense_graph, search), state)
         if simplify(_written(state)).lines > search.max_lines:
             search.once("squeeze lines", partial(squeeze_lines, search), state)
         return graph
-    if search.effort.thorough:
-        state = _cut_graph(search, state, FEWER_LINES)
     return state.graph
 
 
 @dataclass(frozen=True)
 class Purpose:
-    """What a round of cuts is for: whether what it leaves out must not matter, and may lines cost agreement."""
+    """What a round of cuts is for.
+
+    `complete`: so many answers must stay when all that is cut comes from another input. `lines`: each cut must save a
+    line, as soon as there are lines to count. `price`: the agreement that a line may cost. `slack`: of the
+    disagreement that the search allows, the share that the round may use.
+    """
 
     name: str
-    complete: bool = False
-    for_lines: bool = False
+    complete: float | None = None
+    lines: bool = True
+    price: float = 0.0
+    slack: float = 1.0
 
 
-COMPLETE = Purpose("what does not matter", complete=True)
+NOTHING_LOST = Purpose("what does not matter at all", complete=HARDLY_ANY, lines=False, slack=0.4)
+COMPLETE = Purpose("what hardly matters", complete=LEAST_COMPLETE)
 SUFFICIENT = Purpose("what may be constant")
-FEWER_LINES = Purpose("for fewer lines", for_lines=True)
+FEWER_LINES = Purpose("for fewer lines", price=WORTH_OF_A_LINE)
 
 
 def _cut_graph(search: Search, state: State, purpose: Purpose) -> State:
-    passes = (
-        ("components", _component_moves),
-        ("edges", _edge_moves),
-        ("norms", _norm_moves),
-        ("ways", _way_moves),
-        ("products", _product_moves),
+    """Sites as long as lines cannot be counted, or need not be; then lines."""
+    sites: tuple[tuple[str, Moves], ...] = (
+        ("norms", norm_moves),
+        ("components", component_moves),
+        ("edges", edge_moves),
+        ("norms again", norm_moves),
+        ("ways", way_moves),
+        ("products", product_moves),
     )
-    for name, moves in passes[3:] if purpose.for_lines else passes:
-        cut = partial(_cut, search, moves, purpose)
-        state = search.once(f"cut {name}: {purpose.name}", cut, state)
+    if not purpose.lines or search.write(state.graph) is None:
+        for name, moves in sites:
+            state = search.once(f"cut {name}: {purpose.name}", partial(_cut, search, moves, purpose), state)
+    if purpose.lines:
+        state = search.once(f"cut lines: {purpose.name}", partial(_cut, search, line_moves, purpose), state)
     return state
 
 
 # --------------------------------------------------------------------------------------- passes
 
 
-def _cut(
-    search: Search, moves: Callable[[Search, Graph], Sequence[Move[Graph]]], purpose: Purpose, state: State
-) -> State:
+def _cut(search: Search, moves: Moves, purpose: Purpose, state: State) -> State:
     judge = search.graph_judge(purpose.complete)
-    target = _worth_it(search, state.graph) if purpose.for_lines else _always(search.target)
-    harm = search.harm_by_edge if moves is _edge_moves else None
-    if moves is _norm_moves and not search.is_sparse(state.graph):
+    if moves is norm_moves and not search.is_sparse(state.graph):
         # A dense graph gains little by it: only as far as nothing has to be settled.
         judge = replace(judge, hopeless=0.0)
-    accept = partial(search.accept_graph, complete=purpose.complete)
-    graph = eliminate(state.graph, partial(moves, search), judge, target, accept, search.effort.graph_patience, harm)
-    return State(graph)
+    # One backward pass tells more or less what all edges are worth; where there are few, each is looked at.
+    harm = search.harm_by_edge if moves is edge_moves and not search.is_sparse(state.graph) else None
+    accept, patience = partial(search.accept_graph, complete=purpose.complete), search.effort.graph_patience
+    target = _target(search, purpose, state.graph)
+    return State(eliminate(state.graph, partial(moves, search), judge, target, accept, patience, harm))
 
 
 def write_dense_graph(search: Search, state: State) -> State:
     """As a long program; where there are very many edges, some go first, until it can be written at all."""
-    judge, too_many = search.graph_judge(complete=False), search.edges_too_many
-    moves = partial(_edge_moves, search)
+    judge, too_many = search.graph_judge(complete=None), search.edges_too_many
+    moves = partial(edge_moves, search)
     graph = squeeze(state.graph, moves, judge, search.harm_by_edge, too_many, search.accept_graph)
     program = search.written(graph)
     search.accept_program(program, search.check.match(answering(program)).value)
@@ -168,7 +189,7 @@ def squeeze_lines(search: Search, state: State) -> State:
     means = operand_means(program, search.probe)
     shorter = squeeze(
         program,
-        lambda now: line_moves(now, means),
+        lambda now: program_line_moves(now, means),
         search.program_judge(),
         lambda now: harm_by_line(now, means, search.slopes),
         lambda now: simplify(now).lines - search.max_lines,
@@ -177,19 +198,19 @@ def squeeze_lines(search: Search, state: State) -> State:
     return State(state.graph, shorter)
 
 
-def _worth_it(search: Search, graph: Graph) -> Callable[[Graph], float | None]:
-    """The agreement that a graph must have whose program is shorter: so much less for each line that it saves."""
-    match = search.graph_match(graph)
+def _target(search: Search, purpose: Purpose, start: Graph) -> Callable[[Graph, Graph], float | None]:
+    """The agreement that a graph must have which would follow another one; none where it is not wanted."""
+    usual = 1 - purpose.slack * (1 - search.target)
+    match = search.graph_match(start) if purpose.price else 1.0
+    first = search.lines(start)
 
-    def lines_of(graph: Graph) -> int | None:
-        program = search.write(graph)
-        return None if program is None else simplify(program).lines
-
-    before = lines_of(graph)
-
-    def target(shorter: Graph) -> float | None:
-        lines = lines_of(shorter)
-        return None if lines is None or before is None else max(LOWEST, match - WORTH_OF_A_LINE * (before - lines))
+    def target(before: Graph, after: Graph) -> float | None:
+        if not purpose.lines or first is None:
+            return usual
+        lines, now = search.lines(before), search.lines(after)
+        if lines is None or now is None or now >= lines:
+            return None
+        return max(LOWEST, match - purpose.price * (first - now)) if purpose.price else usual
 
     return target
 
@@ -197,96 +218,6 @@ def _worth_it(search: Search, graph: Graph) -> Callable[[Graph], float | None]:
 def _written(state: State) -> Program:
     assert state.program is not None, "programs are squeezed once they have been written"
     return state.program
-
-
-def _always(target: float) -> Callable[[object], float]:
-    return lambda _: target
-
-
-# ---------------------------------------------------------------------------------------- moves
-
-
-def _cutting(search: Search, name: Hashable, sites: Sequence[Cuttable]) -> Move[Graph]:
-    def apply(graph: Graph) -> Graph | None:
-        smaller = graph.cut([site for site in sites if graph.has(site)], search.means)
-        return None if smaller.is_like(graph) else smaller
-
-    return Move(name, apply)
-
-
-def _component_moves(search: Search, _graph: Graph) -> list[Move[Graph]]:
-    """Components that nobody need hear, heads that may attend to everything alike, MLPs that may be left out."""
-    anatomy = search.components.anatomy
-    moves = [_cutting(search, str(s), [edge for edge in anatomy.edges if edge.sender == s]) for s in anatomy.senders]
-    for head in (sender for sender in anatomy.senders if sender.kind == "head"):
-        pattern = [edge for edge in anatomy.edges if edge.receiver in head.receivers[:2]]
-        moves.append(_cutting(search, f"attention of {head}", pattern))
-    return moves
-
-
-def _edge_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
-    return [_cutting(search, edge, [edge]) for edge in search.components.anatomy.edges if edge in graph.kept]
-
-
-def _way_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
-    """Ways through heads, each to one receiver, or to all that hear it; and senders to a head's attention."""
-    if not search.is_sparse(graph):
-        return []
-    edges = [Edge(way, r) for r in graph.live_receivers() for way in graph.ways_to(r) if isinstance(way, Path)]
-    by_way: dict[Sender, list[Cuttable]] = {}
-    for edge in edges:
-        by_way.setdefault(edge.sender, []).append(edge)
-    return [
-        *(_cutting(search, edge, [edge]) for edge in edges),
-        *(_cutting(search, str(way), group) for way, group in by_way.items() if len(group) > 1),
-        *_attention_moves(search, graph),
-    ]
-
-
-def _attention_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
-    """A sender that a head neither asks by nor looks for."""
-    return [
-        _cutting(search, f"{sender} in {head}", [Edge(sender, side) for side in head.receivers[:2]])
-        for head in graph.used_heads()
-        for sender in search.components.anatomy.senders_to(head.receivers[0])
-    ]
-
-
-def _product_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
-    """Products of two ways in a head's scores, and all of those with one query or one key."""
-    if not search.is_sparse(graph):
-        return []
-    moves: list[Move[Graph]] = []
-    for head in graph.used_heads():
-        products = graph.products(head)
-        moves += [_cutting(search, product, [product]) for product in products]
-        for side in ("query", "key"):
-            for way in dict.fromkeys(getattr(product, side) for product in products):
-                group = [product for product in products if getattr(product, side) == way]
-                if 1 < len(group) < len(products):
-                    moves.append(_cutting(search, f"{way} as a {side} of {head}", group))
-    return moves
-
-
-def _norm_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
-    """A receiver's norm replaced by its mean, wherever the norm costs a line."""
-
-    def fixing(receiver: Receiver, constant: float) -> Move[Graph]:
-        return Move(f"norm at {receiver}", lambda graph: replace(graph, norms={**graph.norms, receiver: constant}))
-
-    constants = search.components.mean_norms(graph, norm_lines(graph), search.probe)
-    return [fixing(receiver, constant) for receiver, constant in constants.items()]
-
-
-def norm_lines(graph: Graph) -> list[Receiver]:
-    """Receivers with a norm in a line of its own: not MLPs, nor what reads one one-hot variable, which is a table."""
-    return [
-        receiver
-        for receiver in graph.live_receivers()
-        if receiver.kind != "mlp"
-        and receiver not in graph.norms
-        and [sender.kind for sender in graph.senders_to(receiver)] not in ([], ["token"], ["pos"])
-    ]
 
 
 # --------------------------------------------------------------------------------------- result
@@ -307,7 +238,11 @@ def _result(search: Search, graph: Graph, min_match: float, accept: Accept) -> D
         program = simplify(found.program)
         points.append(Point(program, fresh.match(answering(program)), found.complete))
     pruned = time.perf_counter()
-    ends = [_end(search, pick, fresh, min_match) for pick in _promising(points, min_match, search.max_lines)]
+    ends: list[End] = []
+    for pick in _promising(points, min_match, search.max_lines):
+        ends.append(_end(search, pick, fresh, min_match))
+        if ends[-1].final.grade == "complete":
+            break
     if accept == "causal" and not any(end.final.causal for end in ends):
         # Longer programs have more of the model, and may show its means.
         tried = {end.pick.lines for end in ends}
@@ -361,13 +296,16 @@ def _with_evidence(search: Search, point: Point, pick: Point, effort: Effort = F
 
 
 def _candidates(found: Sequence[Found], max_lines: int) -> list[Found]:
-    """From short to long, each truer than those before, or the first that is complete; only such as are short enough.
+    """From short to long, each truer than those before, or the first that is so complete, of those that are short.
 
-    Where none is, the truest. Of those with as many lines, a complete one, and that from which most has been cut.
+    Where none is, the truest. Of those with as many lines, the most complete, and that from which most has been cut.
     """
     best: list[Found] = []
-    for _, each in sorted(enumerate(found), key=lambda pair: (pair[1].lines, not pair[1].complete, -pair[0])):
-        if not best or each.match > best[-1].match or (each.complete and not any(f.complete for f in best)):
+    for _, each in sorted(enumerate(found), key=lambda pair: (pair[1].lines, -pair[1].complete, -pair[0])):
+        if not best or (
+            each.lines > best[-1].lines
+            and (each.match >= best[-1].match + TRUER or each.complete > max(f.complete for f in best))
+        ):
             best.append(each)
     short = [each for each in best if each.lines <= max_lines]
     return short or best[-1:]
@@ -388,7 +326,7 @@ def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Poin
 
 
 def _promising(points: Sequence[Point], min_match: float, max_lines: int) -> list[Point]:
-    """The shortest that agrees well enough, and the shortest complete one that names may bring near it.
+    """The shortest that agrees well enough, and the shortest complete ones that names may bring near it.
 
     Where there is none, the truest of those that are short enough.
     """
@@ -396,8 +334,11 @@ def _promising(points: Sequence[Point], min_match: float, max_lines: int) -> lis
     if not good:
         return [max(points, key=lambda point: (point.lines <= max_lines, point.match.value))]
     shortest = min(good, key=lambda point: point.lines)
-    whole = [point for point in good if point.complete and point.lines <= 2 * most_lines(shortest.lines)]
-    return list(dict.fromkeys([shortest, *whole[:1]]))
+    found = [shortest]
+    for complete in (LEAST_COMPLETE, HARDLY_ANY):
+        whole = [point for point in good if point.complete >= complete]
+        found += [point for point in whole[:1] if point.lines <= 2 * most_lines(shortest.lines)]
+    return list(dict.fromkeys(found))
 
 
 def most_lines(shortest: int) -> float:

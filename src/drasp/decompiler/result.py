@@ -25,13 +25,13 @@ _PRUNED = PRUNED.removesuffix(".drasp")
 class Point:
     """A program on the frontier, and how often it answered as the model did on inputs that no pass had seen.
 
-    `complete` is whether the search saw that what it leaves out does not matter; `evidence` is what was measured of it
-    in the end.
+    `complete` is how many answers the search saw to stay, at least, when what it leaves out comes from another input;
+    `evidence` is what was measured in the end.
     """
 
     program: Program
     match: Share
-    complete: bool = False
+    complete: float = 0.0
     evidence: Evidence | None = None
 
     @property

@@ -50,7 +50,7 @@ class Effort:
     """How much is spent on the search."""
 
     inputs: int = 480  # on which constants are settled, and as many on which agreement decides
-    graph_patience: int = 2  # failures in a row that end a pass on the graph; settling them is dear
+    graph_patience: int = 4  # failures in a row that end a pass on the graph; settling them is dear
     patience: int = 5  # and one on the program
     thorough: bool = True  # a last round of passes that gives up agreement for lines
 
@@ -102,8 +102,10 @@ class Search:
         many = fit.answers_each > 20
         self.probe, self.tune = (fit.part(20), fit.part(7)) if many else (fit.part(5), fit.part(2))
         self.means = self.components.means(self.probe)
+        whole = self.components.whole()
+        self.mean_norms = self.components.mean_norms(whole, whole.anatomy.receivers, self.probe)
         # A model that hears nothing of its input, and how far off it is.
-        self.nothing = self.components.whole().cut(self.components.anatomy.edges, self.means)
+        self.nothing = whole.cut(self.components.anatomy.edges, self.means)
         self.loss_of_nothing = self.probe.mean_loss(lambda batch: self.components.logits(self.nothing, batch))
         self.hopeless = 0.5 * self.loss_of_nothing
 
@@ -167,26 +169,33 @@ class Search:
     def graph_match(self, graph: Graph) -> float:
         return self.check.match(lambda batch: self.components.logits(graph, batch)).value
 
-    def graph_judge(self, complete: bool) -> Judge[Graph]:
-        """Answers stay, heads look where they looked, edits tell; and, of a complete graph, nothing is left out."""
+    def graph_judge(self, complete: float | None) -> Judge[Graph]:
+        """Answers stay, heads look where they looked, edits tell; and so many answers stay whatever is left out."""
         logits = self.components.logits
 
         def settle(graph: Graph, pool: Oracle, steps: int) -> Graph:
+            """One constant a receiver, and one number a norm that is constant."""
             live = graph.live_receivers()
+            fixed = [receiver for receiver in live if receiver in graph.norms]
 
             def tuned(values: Sequence[Tensor]) -> Graph:
-                return replace(graph, constants={**graph.constants, **dict(zip(live, values, strict=True))})
+                constants = dict(zip(live, values, strict=False))
+                norms = {r: log.exp() for r, log in zip(fixed, values[len(live) :], strict=True)}
+                return replace(graph, constants={**graph.constants, **constants}, norms={**graph.norms, **norms})
 
             def loss(values: Sequence[Tensor]) -> Tensor:
                 new = tuned(values)
                 return torch.cat([pool.loss(b, logits(new, b)) for b in pool.batches]).mean()
 
-            return tuned(minimise(loss, [graph.constants[r] for r in live], steps))
+            logs = [torch.tensor(graph.norms[r]).log() for r in fixed]
+            settled = tuned(minimise(loss, [*(graph.constants[r] for r in live), *logs], steps))
+            return replace(settled, norms={receiver: float(norm) for receiver, norm in settled.norms.items()})
 
         return Judge(
+            stands=lambda graph: complete is None or self.standards.complement(graph) >= complete,
             loss=lambda graph: self.probe.mean_loss(lambda batch: logits(graph, batch)),
             match=lambda graph, target: self.check.match_if(lambda batch: logits(graph, batch), target),
-            holds=lambda graph: self.standards.hold(graph, complete),
+            spare=self.standards.spare,
             settle=lambda graph: settle(graph, self.probe, _BRIEF_STEPS),
             settle_longer=lambda graph: settle(graph, self.tune, _LONGER_STEPS),
             hopeless=self.hopeless,
@@ -200,9 +209,10 @@ class Search:
             return fit_tensors(program, constants_of(program), pool, steps)
 
         return Judge(
+            stands=lambda _: True,
             loss=lambda program: self.probe.mean_loss(answering(program)),
             match=lambda program, target: self.check.match_if(answering(program), target),
-            holds=lambda _: True,
+            spare=lambda _: 0.0,
             settle=lambda program: settle(program, self.probe, _BRIEF_STEPS),
             settle_longer=lambda program: settle(program, self.tune, _LONGER_STEPS),
             hopeless=self.hopeless,
@@ -226,7 +236,12 @@ class Search:
     def written(self, graph: Graph) -> Program:
         return write_program(self.transformer, graph.edits, self.task.vocabulary, self.task.output)
 
-    def accept_graph(self, graph: Graph, match: float, complete: bool = False) -> None:
+    def lines(self, graph: Graph) -> int | None:
+        """Those of the graph's program, where it can be written."""
+        program = self.write(graph)
+        return None if program is None else simplify(program).lines
+
+    def accept_graph(self, graph: Graph, match: float, complete: float | None = None) -> None:
         self.note(self.running, len(graph.kept), "edges", match)
         program = self.write(graph)
         if program is not None:
@@ -234,15 +249,15 @@ class Search:
 
     def accept_program(self, program: Program, match: float) -> None:
         self.note(self.running, program.lines, "lines", match)
-        self._keep(program, match, complete=False)
+        self._keep(program, match)
 
     def note(self, name: str, left: int, unit: Unit, match: float) -> None:
         record = PassRecord(name, round(self.seconds, 2), left, unit, match)
         self.progress.passes.append(record)
         self.report(record)
 
-    def _keep(self, program: Program, match: float, complete: bool) -> None:
-        self.progress.found.append(Found(match, program, simplify(program).lines, complete))
+    def _keep(self, program: Program, match: float, complete: float | None = None) -> None:
+        self.progress.found.append(Found(match, program, simplify(program).lines, complete or 0.0))
 
     @cached_property
     def unseen(self) -> Oracle:

@@ -44,15 +44,21 @@ def name_function(program: Program, function: ElementWise, judge: Judge) -> Prog
     """The program with a linear map, a function of the library or a sum of parts instead; None where none will do."""
     linear = [with_linear(program, function.name, inputs, judge.fit) for inputs in _choices(function)]
     nearest = sorted((found for found in linear if found), key=lambda found: (simplify(found[0]).lines, found[1]))
-    for tried in (judge.settled(found[0]) for found in nearest):
+    for tried in (constant for found in nearest for constant in _constants(found[0], judge)):
         if judge.passes(program, tried):
             return tried
     found = [r for r in _replacements(program, function, judge.fit) if r.residual < _MOST_RESIDUAL]
     # A linear map costs no line, so it goes before all others; of those that come about equally near, the smallest.
     found.sort(key=lambda r: (not r.is_linear, round(r.residual, 2), r.dimensions))
-    settled = (judge.settled(r.program) for r in found[:_TRIED])
-    named = next((tried for tried in settled if judge.passes(program, tried)), None)
+    named = (tried for r in found[:_TRIED] for tried in _constants(r.program, judge))
+    named = next((tried for tried in named if judge.passes(program, tried)), None)
     return named if named is not None else _split(program, function, judge)
+
+
+def _constants(program: Program, judge: Judge) -> Iterator[Program]:
+    """As it is, which may spare a line for the bias, and with the output's constant settled."""
+    yield program
+    yield judge.settled(program)
 
 
 def _choices(function: ElementWise) -> list[tuple[Operand, ...]]:

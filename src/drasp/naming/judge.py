@@ -22,6 +22,7 @@ from drasp.decompiler.standards import LEAST_EDITED, lowest
 from drasp.fitting.descent import fit_tensors
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import Program, Statement
+from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import bias_of
 
 TOLERANCE = 0.01  # of agreement, that all names together may cost
@@ -68,9 +69,13 @@ class Judge:
         return lowest(edited(program, self.trials).values())
 
     def passes(self, before: Program, after: Program) -> bool:
-        """Whether a program that differs from the one before gives the model's answers, and by the same means."""
+        """Whether a program that differs from the one before gives the model's answers, and by the same means.
+
+        One with more lines says nothing more simply.
+        """
         return (
-            self.answers(after)
+            simplify(after).lines <= simplify(before).lines
+            and self.answers(after)
             and self.edited(after) >= self.edited_floor
             and all(
                 share >= LEAST_INTERCHANGE for share in self.interchange(after, self._replaced(before, after)).values()

@@ -9,7 +9,7 @@ from drasp.naming.elementwise import name_function
 from drasp.naming.heads import merge_heads
 from drasp.naming.judge import Judge, in_turn
 from drasp.naming.rounding import round_projects, round_selects
-from drasp.naming.tensors import name_projects, name_select
+from drasp.naming.tensors import name_projects, name_select, name_tables
 from drasp.rewriting.simplify import simplify
 
 # Hears which pass begins, with what program, and how often that agrees with the model.
@@ -29,7 +29,7 @@ def name_program(
     """
     program = simplify(program)
     judge = Judge.of(program, fit, check, trials, least)
-    for step in (merge_heads, name_lines, name_projects, round_projects, round_selects):
+    for step in (merge_heads, name_lines, name_projects, round_projects, name_tables, round_selects):
         report(step.__name__.replace("_", " "), program, judge.match(program))
         program = simplify(step(program, judge))
     return program

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from drasp.attention import causal_weights
@@ -14,7 +14,7 @@ from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
 from drasp.language.checker import op_bases
 from drasp.language.interpreter import pattern_of
-from drasp.language.syntax import DEFAULT_SCALE, Operand, Program, Project, Select
+from drasp.language.syntax import DEFAULT_SCALE, Operand, PrimitiveTensor, Program, Project, Select
 from drasp.naming.families import Candidate, candidates, library
 from drasp.naming.judge import Judge, in_turn
 from drasp.rewriting.parts import without_select
@@ -26,6 +26,7 @@ _CLOSE = 0.15  # of agreement: a candidate further off on the probe is not tried
 _ATTEMPTS = 4
 _SOFTENED = 3
 _LOOKED_AT = 6
+_THE_SAME = 0.999  # correlation
 _SCALES = (10_000.0, 300.0, 100.0, 30.0, 10.0, 3.0)
 
 
@@ -33,35 +34,63 @@ def name_select(program: Program, select: Select, judge: Judge) -> Program | Non
     """The program with a tensor of the library in the select; None where none will do.
 
     Hard candidates come first, then the best of them at the scales of the tensor they would replace; of those that
-    pass, the nearest, with some advantage for the simpler.
+    pass, the one that looks most where the head does, with some advantage for the simpler.
     """
     found = [c for c in _select_candidates(program, select, judge.fit) if not c.is_nothing]
     hard = [_Tried.of(judge, *_placed(program, select, c.hard())) for c in found]
     best = sorted(zip(hard, found, strict=True), key=lambda pair: -pair[0].closeness)[:_SOFTENED]
     soft = [_Tried.of(judge, *_placed(program, select, c.times(f))) for _, c in best for f in (1.0, 3.0)]
-    ranked = sorted(hard + soft, key=lambda tried: -tried.closeness)
-    close = [tried.program for tried in ranked if tried.closeness >= judge.floor - _CLOSE][:_ATTEMPTS]
+    close = [tried for tried in hard + soft if tried.closeness >= judge.floor - _CLOSE]
+    looks = _Looks.of(program, select, judge.fit)
+    close.sort(key=lambda tried: (-looks.overlap(tried.program) - tried.bonus, -tried.closeness))
     alone = _without_others(program, select)
-    looking = [with_candidate(alone, select, c) for c in _looking_alike(program, select, judge.fit)]
-    return next((tried for tried in (*close, *looking) if judge.passes(program, tried)), None)
+    others = [with_candidate(alone, select, c) for c in _looking_alike(program, select, looks)]
+    tried = [*(each.program for each in close[:_ATTEMPTS]), *others]
+    return next((each for each in tried if judge.passes(program, each)), None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Looks:
+    """Where a head looks, on some inputs, at the positions where that matters."""
+
+    head: str
+    inputs: Sequences
+    matters: Bool[Tensor, "batch pos"]
+    weights: Float[Tensor, "some key"]
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, program: Program, select: Select, oracle: Oracle) -> "_Looks":
+        head = program.readers(select.name)[0].name
+        batch = oracle.batches[len(oracle.batches) // 2]
+        inputs = Sequences(batch.inputs.ids[:_LOOKED_AT], batch.inputs.positions[:_LOOKED_AT])
+        matters = where_it_matters(program, [head], batch)[:_LOOKED_AT]
+        return cls(head, inputs, matters, _weights(program, head, inputs)[matters])
+
+    @torch.no_grad()
+    def overlap(self, program: Program) -> float:
+        """How much another program looks there, in steps: less of a difference is none."""
+        ours = _weights(program, self.head, self.inputs)[self.matters]
+        return round(20 * float(torch.minimum(ours, self.weights).sum(-1).mean())) / 20
+
+
+def _weights(program: Program, head: str, inputs: Sequences) -> Float[Tensor, "batch pos key"]:
+    pattern = pattern_of(head)
+    found = Interpreter.of(program).run(inputs, record=[pattern]).values[pattern]
+    return found.expand(*inputs.ids.shape, -1)
 
 
 @torch.no_grad()
-def _looking_alike(program: Program, select: Select, oracle: Oracle) -> list[Candidate]:
+def _looking_alike(program: Program, select: Select, looks: _Looks) -> list[Candidate]:
     """Candidates that, as the only one of a head, attend most like the head does; its tensors may hide what it does."""
-    head = program.readers(select.name)[0]
-    batch = oracle.batches[len(oracle.batches) // 2]
-    ids, positions = batch.inputs.ids[:_LOOKED_AT], batch.inputs.positions[:_LOOKED_AT]
-    inputs = Sequences(ids, positions)
-    interpreter, pattern = Interpreter.of(program), pattern_of(head.name)
-    query, key = interpreter.values(ids, positions, [select.query, select.key])
-    matters = where_it_matters(program, [head.name], batch)[:_LOOKED_AT]
-    weights = interpreter.run(inputs, record=[pattern]).values[pattern][matters]
+    inputs = looks.inputs
+    query, key = Interpreter.of(program).values(inputs.ids, inputs.positions, [select.query, select.key])
     found: list[Candidate] = []
     for op, matrix in library(*op_bases(program, select), "select"):
         scores = query @ query.new_tensor(matrix) @ key.transpose(1, 2)
         for scale in _SCALES:
-            overlap = torch.minimum(causal_weights(scale * scores, inputs.bias(False))[matters], weights).sum(-1).mean()
+            weights = causal_weights(scale * scores, inputs.bias(False))[looks.matters]
+            overlap = torch.minimum(weights, looks.weights).sum(-1).mean()
             found.append(Candidate(replace(op, scale=scale), None, float(overlap)))
     return sorted(found, key=lambda c: -c.score)[:_SOFTENED]
 
@@ -131,14 +160,25 @@ def name_projects(program: Program, judge: Judge) -> Program:
     return in_turn(program, (Project,), lambda now, project: _named_project(now, project, judge))
 
 
-def _named_project(program: Program, project: Project, judge: Judge) -> Program | None:
+def name_tables(program: Program, judge: Judge) -> Program:
+    """Projects that were written out, and say the same as one of the library wherever they are used."""
+    for project in [s for s in program.statements if isinstance(s, Project) and _is_table(s)]:
+        program = _named_project(program, project, judge, least=_THE_SAME) or program
+    return program
+
+
+def _is_table(project: Project) -> bool:
+    return isinstance(project.op, PrimitiveTensor) and project.op.primitive in ("table", "followers")
+
+
+def _named_project(program: Program, project: Project, judge: Judge, least: float = 0.0) -> Program | None:
     check = Head.of(program, judge.check)
     ops = check.stacked(dense_ops(program))
     place = check.slices()[project.name]
     for candidate in _project_options(program, project, Head.of(program, judge.fit)):
         tried = ops.clone()
         tried[place] = built(program, project, candidate)
-        if check.agreement(tried) >= judge.floor:
+        if candidate.score >= least and check.agreement(tried) >= judge.floor:
             named = with_candidate(program, project, candidate)
             if judge.passes(program, named):
                 return named
