@@ -10,7 +10,17 @@ import naive
 from causal_models import ANSWERS, SETS, lively_gpt2, trials_of
 from drasp.causal import Mechanism, attention, complement, edited, interchange, splice
 from drasp.causal.attention import _places, looks_of
-from drasp.causal.measures import CLEAR, FEWEST_CASES, Cases, Measure, alike, margins, status_of, weighted_mean, worst
+from drasp.causal.measures import (
+    CLEAR_IN_MODEL,
+    FEWEST_CASES,
+    Cases,
+    Measure,
+    alike,
+    margins,
+    status_of,
+    weighted_mean,
+    worst,
+)
 from drasp.causal.swaps import model_swap
 from drasp.causal.trials import SOURCES
 from drasp.edits import Replaced
@@ -67,7 +77,7 @@ def clear_margin(model, trials) -> float:
         for _, base, _, places in rows_of(pairs):
             said = hooked(model, *base).said
             found += [margin(said[p], trials.output) for p in places]
-    return CLEAR * sorted(found)[(len(found) - 1) // 2]
+    return CLEAR_IN_MODEL * sorted(found)[(len(found) - 1) // 2]
 
 
 def share_alike(places, before, after, own_before, own_after, clear, output):
@@ -92,7 +102,7 @@ def matching(cases: Cases, expected: list[float | None]) -> None:
 def test_edited(task):
     model, _, program, trials = case(1, 1, 2, task)
     clear = clear_margin(model, trials)
-    assert CLEAR * trials.margin == pytest.approx(clear, rel=1e-4)
+    assert CLEAR_IN_MODEL * trials.margin == pytest.approx(clear, rel=1e-4)
     found = edited(program, trials)
     for number, kind in enumerate(EDITS, 1):
         assert SOURCES[number] == kind

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drasp.decompiler.components import Components
-from drasp.decompiler.elimination import Judge
+from drasp.decompiler.elimination import Judge, Move, eliminate
 from drasp.decompiler.harm import harm_by_line
 from drasp.decompiler.lines import constants_of, line_moves, operand_means
 from drasp.fitting.descent import minimise
@@ -234,6 +234,62 @@ def test_settling_goes_on_only_where_the_target_is_near():
         calls.clear()
         assert judge.mended(start, 0.9)[1] == pytest.approx(expected)
         assert calls == called
+
+
+def counting_judge(match: dict[int, float], **others) -> Judge[int]:
+    """States are numbers of things left; what they agree is known."""
+    given = {
+        "stands": lambda _: True,
+        "loss": lambda state: 1.0 / (1 + state),
+        "match": lambda state, target: match[state] if match[state] >= target else 0.0,
+        "spare": lambda _: 0.0,
+        "settle": lambda state: state,
+        "settle_longer": lambda state: state,
+        "hopeless": 2.0,
+        "near": 0.05,
+        "key": lambda state: state,
+    }
+    return Judge(**{**given, **others})
+
+
+def less(by: int) -> Move[int]:
+    return Move(f"less {by}", lambda state: state - by if state >= by else None)
+
+
+def test_what_cannot_stand_is_not_settled_and_what_was_refused_not_tried_again():
+    settled: list[int] = []
+    judge = counting_judge({2: 0.5}, stands=lambda _: False, settle=lambda state: settled.append(state) or state)
+    assert judge.mended(2, 0.9) == (2, 0.0)
+    assert not settled
+    judge = counting_judge({2: 0.87}, settle=lambda state: settled.append(state) or state)
+    assert judge.mended(2, 0.9)[1] == 0.0
+    assert settled == [2]
+    assert judge.refused == {2: 0.9}
+    assert judge.mended(2, 0.95)[1] == 0.0
+    assert settled == [2]
+    assert judge.mended(2, 0.8)[1] == 0.87, "less is asked for"
+
+
+def test_moves_are_ranked_by_what_they_cost_for_what_they_are_worth():
+    match = dict.fromkeys(range(11), 1.0)
+    order: list[int] = []
+    judge = counting_judge(match, loss=lambda state: {9: 0.1, 7: 0.2, 10: 0.0}.get(state, 1.0))
+    moves = [less(1), less(3)]
+
+    def worth(before: int, after: int) -> float:
+        return 0.0 if after == before - 1 else 1.0
+
+    state = eliminate(10, lambda _: moves, judge, lambda *_: 0.9, lambda s, _: order.append(s), worth=worth)
+    assert order == [7, 4, 1]
+    assert state == 1, "what is worth nothing is no move"
+
+
+def test_constants_are_settled_anew_before_a_failure_counts():
+    """Two that agree too seldom go once what is left has been settled."""
+    match = {3: 0.92, 2: 0.85, 13: 0.99, 12: 0.95, 11: 0.8, 1: 0.0, 0: 0.0, 10: 0.0}
+    judge = counting_judge(match, settle_longer=lambda state: state + 10 if state == 3 else state)
+    taken = eliminate(3, lambda _: [less(1)], judge, lambda *_: 0.9, lambda *_: None, patience=1)
+    assert taken == 12
 
 
 def test_descent_finds_the_minimum_of_a_badly_scaled_quadratic():

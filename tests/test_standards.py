@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from drasp.causal.attention import looks_of
-from drasp.causal.measures import CLEAR
+from drasp.causal.measures import CLEAR_IN_MODEL
 from drasp.causal.trials import SOURCES, Amount, Trials
 from drasp.decompiler.components import Components, Graph
 from drasp.decompiler.standards import LEAST_EDITED, LEAST_OVERLAP, Standards, lowest
@@ -77,7 +77,7 @@ class Case:
     @property
     def clear(self) -> float:
         every = [self.margin(said) for number, row in self.rows for said in self.hooked(number, row, "base", {})[1]]
-        return CLEAR * sorted(every)[(len(every) - 1) // 2]
+        return CLEAR_IN_MODEL * sorted(every)[(len(every) - 1) // 2]
 
 
 @pytest.fixture(scope="module", params=[(LAST, 15), (SPELT, 6)], ids=["softmax", "sigmoid"])
@@ -87,7 +87,7 @@ def case(request) -> Case:
 
 def test_edited_answers_are_those_of_hooks(case):
     clear = case.clear
-    assert CLEAR * case.trials.margin == pytest.approx(clear, rel=1e-5)
+    assert CLEAR_IN_MODEL * case.trials.margin == pytest.approx(clear, rel=1e-5)
     shares: dict[int, list[float]] = {kind: [] for kind in range(1, len(SOURCES))}
     for number, row in case.rows:
         kind = int(case.trials.batches[number].kinds[row])

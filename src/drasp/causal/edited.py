@@ -17,5 +17,5 @@ def edited(program: Program, trials: Trials) -> dict[EditKind, Outcome]:
         ours = Answers(*(interpreter.run(side).logits for side in (pairs.base, pairs.source)))
         for number, kind in enumerate(EDITS, 1):
             rows = (pairs.kinds == number).nonzero()[:, 0]
-            found[kind].append(outcome(trials, pairs, model, ours, trials.margin, rows))
+            found[kind].append(outcome(trials, pairs, model, ours, trials.margin, rows=rows))
     return {kind: Outcome.joined(parts) for kind, parts in found.items()}

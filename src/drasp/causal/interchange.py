@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
+from drasp.causal.measures import CLEAR, CLEAR_IN_MODEL
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.swaps import ProgramSwap, SwappedModel, SwappedProgram, model_swap, program_swap
 from drasp.causal.trials import Answers, Outcome, Trials, median_margin, outcome
@@ -23,7 +24,10 @@ def interchange(
     mechanism = Mechanism.of(program)
     own = {line: ProgramSwap(mechanism.groups[line]) for line in lines}
     found: dict[str, list[Outcome]] = {line: [] for line in lines}
-    margin = trials.margin if isinstance(reference, Transformer) else _margin(reference, trials)
+    if isinstance(reference, Transformer):
+        margin, clear = trials.margin, CLEAR_IN_MODEL
+    else:
+        margin, clear = _margin(reference, trials), CLEAR
     for pairs in trials.batches:
         ours = SwappedProgram(program, pairs, own)
         match reference:
@@ -37,7 +41,7 @@ def interchange(
                 )
         for line in lines:
             after = Answers(theirs.before, theirs.after(line)), Answers(ours.before, ours.after(line))
-            found[line].append(outcome(trials, pairs, *after, margin))
+            found[line].append(outcome(trials, pairs, *after, margin, clear))
     return {line: Outcome.joined(parts) for line, parts in found.items()}
 
 

@@ -18,10 +18,14 @@ from drasp.vocabulary import Output
 PASSING = 0.9
 LOWEST_PASSING = 0.85  # of the interval's lower end
 FEWEST_CASES = 50  # that say anything
-# Of the median margin: answers by less are unclear, and do not count.
+# Shares of the median margin. Answers by less are unclear and do not count: little, where the reference has the same
+# parts as the program; more against the whole model, where what was cut decides what is almost a tie.
 CLEAR = 0.02
-# Likewise: where the reference answers by less, as for a query that finds no key, a program that gives many tokens
-# alike says as little, and the answer does not count.
+CLEAR_IN_MODEL = 0.1
+# Where the reference answers by more, a program that gives two tokens alike does not say the same.
+EVEN = 0.05
+# Where the reference answers by less, as for a query that finds no key, a program that gives many tokens alike says as
+# little, and the answer does not count.
 VAGUE = 0.2
 # Of the largest logit: what is nearer than this is a tie, which rounding in sums of some hundred terms decides.
 _TIE = 1e-5

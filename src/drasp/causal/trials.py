@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.causal.measures import CLEAR, VAGUE, Cases, Logits, alike, differing, margins
+from drasp.causal.measures import CLEAR_IN_MODEL, EVEN, VAGUE, Cases, Logits, alike, differing, margins
 from drasp.forward import Forward
 from drasp.sequences import Sequences
 from drasp.tasks import EDITS, Inputs, Task
@@ -188,18 +188,25 @@ class Answers:
 
 
 def outcome(
-    trials: Trials, pairs: Pairs, reference: Answers, other: Answers, margin: float, rows: Tensor | None = None
+    trials: Trials,
+    pairs: Pairs,
+    reference: Answers,
+    other: Answers,
+    margin: float,
+    clear: float = CLEAR_IN_MODEL,
+    rows: Tensor | None = None,
 ) -> Outcome:
     """Compares two sides of the same intervention where it matters; in some rows of the batch, or in all.
 
-    `margin` is that by which the reference prefers its answers as a rule.
+    `margin` is that by which the reference prefers its answers as a rule; by `clear` of it, an answer counts.
     """
     output, preferred = trials.output, margins(reference.after, trials.output)
     changed = differing(reference.before, reference.after, output) | differing(other.before, other.after, output)
-    matters = changed & pairs.valid & (preferred > CLEAR * margin)
+    matters = changed & pairs.valid & (preferred > clear * margin)
     if rows is not None:
         matters = matters & torch.zeros(len(pairs), 1, dtype=torch.bool).index_fill(0, rows, True)
     same, tied, unsaid = alike(reference.after, other.after, output)
+    same, tied = same & ~(tied & (preferred > EVEN * margin)), tied & (preferred <= EVEN * margin)
     matters = matters & ~(unsaid & (preferred <= VAGUE * margin))
     count = matters.sum(1)
     some = count > 0

@@ -5,13 +5,15 @@ model even after its constants have been settled, fewer are tried, and in the en
 is put aside; when several have failed in a row, the rest, which harm more, are not tried.
 """
 
+import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Generic, TypeVar
 
 State = TypeVar("State")
 
+_MOST_MISSING = 0.1  # of what is to spare, that settling may bring back
 _LOOKED_AT = 10  # moves, at least, whose loss is measured anew in each round
 
 
@@ -34,7 +36,7 @@ class Judge(Generic[State]):
     `stands` says whether what is cut may go at all, whatever the constants; `match` gives the share that agrees, or 0
     where that is below the target; `spare` by how much the state does what the model does by the same means: less than
     0 is not enough. From a loss of `hopeless` on, settling is not tried. Settling is brief first; where that brings
-    both `near`, it goes on for longer.
+    agreement `near`, it goes on for longer. `refused` keeps, by `key`, the agreement that a state could not reach.
     """
 
     stands: Callable[[State], bool]
@@ -45,25 +47,44 @@ class Judge(Generic[State]):
     settle_longer: Callable[[State], State]
     hopeless: float
     near: float
+    key: Callable[[State], Hashable] = id
+    refused: dict[Hashable, float] = field(default_factory=dict[Hashable, float])
 
     def mended(self, state: State, target: float) -> tuple[State, float]:
         """The state, settled if it has to be, and its agreement: 0 where the target is not reached."""
-        if not self.stands(state):
+        key = self.key(state)
+        if self.refused.get(key, math.inf) <= target or not self.stands(state):
             return state, 0.0
+        state, agreement = self._mended(state, target)
+        if agreement < target:
+            self.refused[key] = target
+        return state, agreement
+
+    def _mended(self, state: State, target: float) -> tuple[State, float]:
         agreement, spare = self._seen(state, target)
         if agreement >= target and spare >= 0:
             return state, agreement
-        if spare < -self.near or self.loss(state) >= self.hopeless:
+        if spare < -_MOST_MISSING or self.loss(state) >= self.hopeless:
             return state, 0.0
         state = self.settle(state)
         agreement, spare = self._seen(state, target - self.near)
         if agreement >= target and spare >= 0:
             return state, agreement
-        if agreement < target - self.near or spare < -self.near:
+        if agreement < target - self.near or spare < -_MOST_MISSING:
             return state, 0.0
         state = self.settle_longer(state)
         agreement, spare = self._seen(state, target)
         return state, agreement if spare >= 0 else 0.0
+
+    def improved(self, state: State) -> State | None:
+        """The state with other constants, where they bring more agreement: that leaves more to lose."""
+        before = self.match(state, 0.0)
+        for settle in (self.settle, self.settle_longer):
+            settled = settle(state)
+            if self.match(settled, 0.0) > before and self.spare(settled) >= 0:
+                self.refused.clear()
+                return settled
+        return None
 
     def _seen(self, state: State, target: float) -> tuple[float, float]:
         """Agreement, and what is to spare: not looked at where the answers differ."""
@@ -79,19 +100,24 @@ def eliminate(
     accepted: Callable[[State, float], None],
     patience: int = 5,
     harm: Harm[State] | None = None,
+    worth: Callable[[State, State], float] | None = None,
 ) -> State:
     """As much as can go while agreement stays at `target`; `accepted` hears of every state on the way.
 
     The target is of a state and the one that would follow it; where there is none, that is not wanted. `patience`: so
-    many failures in a row end it. `harm` spares looking at every move.
+    many failures in a row end it. `harm` spares looking at every move; `worth` is what a state gains over another: the
+    moves that cost least for it go first, and those without are no moves.
     """
     failed: set[Hashable] = set()
     known: dict[Hashable, float] = {}
-    failures = 0
+    failures, settled = 0, False
     most: float = float("inf")  # moves at once, by what the last round could do
     while failures < patience:
         left = [move for move in moves(state) if move.name not in failed]
-        ranked = _ranked_by_harm(state, left, judge, harm, known) if harm else _ranked(state, left, judge, known)
+        if harm:
+            ranked = _ranked_by_harm(state, left, judge, harm, known)
+        else:
+            ranked = _ranked(state, left, judge, known, worth)
         if not ranked:
             break
         count = int(min(most, _first_count([known[move.name] for move in ranked], judge.hopeless)))
@@ -101,9 +127,14 @@ def eliminate(
             result, agreement = (candidate, 0.0) if wanted is None else judge.mended(candidate, wanted)
             if wanted is not None and agreement >= wanted:
                 state = result
-                failures, most = 0, 3 * count
+                failures, most, settled = 0, 3 * count, False
                 accepted(state, agreement)
                 break
+            if count == 1 and not settled:
+                settled = True
+                if (better := judge.improved(state)) is not None:
+                    state, most = better, 1
+                    break
             if count == 1:
                 failed.add(ranked[0].name)
                 failures, most = failures + 1, 1
@@ -142,21 +173,35 @@ def squeeze(
 
 
 def _ranked(
-    state: State, moves: Sequence[Move[State]], judge: Judge[State], known: dict[Hashable, float]
+    state: State,
+    moves: Sequence[Move[State]],
+    judge: Judge[State],
+    known: dict[Hashable, float],
+    worth: Callable[[State, State], float] | None,
 ) -> list[Move[State]]:
-    """Those that still change something, by the loss they lead to.
+    """Those that still change something, by the loss they lead to, for what they are worth.
 
     What harmed much in an earlier round is not looked at again before its turn: only the better half is.
     """
     results = {move.name: result for move in moves if (result := move.apply(state)) is not None}
-    there = [move for move in moves if move.name in results]
+    gains = {name: worth(state, result) if worth else 1.0 for name, result in results.items()}
+    there = [move for move in moves if gains.get(move.name, 0.0) > 0]
     there.sort(key=lambda move: known.get(move.name, 0.0))
     for move in there[: max(_LOOKED_AT, len(there) // 2)]:
         known[move.name] = judge.loss(results[move.name])
     for move in there:
         if move.name not in known:
             known[move.name] = judge.loss(results[move.name])
-    return sorted(there, key=lambda move: known[move.name])
+    if worth is None or not there:
+        return sorted(there, key=lambda move: known[move.name])
+    before = judge.loss(state)
+
+    def price(move: Move[State]) -> float:
+        """What it costs, for each unit; of what costs nothing, the one that is worth most."""
+        cost, gain = known[move.name] - before, gains[move.name]
+        return cost / gain if cost > 0 else cost * gain
+
+    return sorted(there, key=price)
 
 
 def _ranked_by_harm(

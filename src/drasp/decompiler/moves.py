@@ -7,6 +7,8 @@ while a line gone takes what it stands for in all of them.
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 
+from torch import Tensor
+
 from drasp.causal.mechanism import Mechanism
 from drasp.decompiler.components import Cuttable, Graph
 from drasp.decompiler.elimination import Move
@@ -21,29 +23,67 @@ Moves = Callable[[Search, Graph], Sequence[Move[Graph]]]
 def _cutting(search: Search, name: Hashable, sites: Sequence[Cuttable]) -> Move[Graph]:
     def apply(graph: Graph) -> Graph | None:
         smaller = graph.cut([site for site in sites if graph.has(site)], search.means)
-        return None if smaller.is_like(graph) else smaller
+        return None if smaller.is_like(graph) else _with_free_norms(smaller)
 
     return Move(name, apply)
 
 
-def _either_way(search: Search, graph: Graph, name: Hashable, sites: Sequence[Edge]) -> list[Move[Graph]]:
-    """The cut, and where a receiver has its layer norm still, the cut with norms that stay what they were on average.
+def _with_free_norms(graph: Graph) -> Graph:
+    """The graph with real layer norms wherever they cost no line: those of one one-hot variable are tables."""
+    constant = {r: norm for r, norm in graph.norms.items() if is_dear(graph, r)}
+    return graph if len(constant) == len(graph.norms) else replace(graph, norms=constant)
 
-    What goes made up a part of the norm, too: by itself the cut would make all the rest larger.
+
+def is_dear(graph: Graph, receiver: Receiver) -> bool:
+    """Whether a receiver's norm depends on more than one one-hot variable."""
+    found = {_one_hot(graph, sender) for sender in graph.senders_to(receiver)}
+    return None in found or len(found) > 1
+
+
+def _one_hot(graph: Graph, sender: Component) -> str | None:
+    """The one-hot variable of which a component is a function, position by position; none where there is no such."""
+    match sender.kind:
+        case "token" | "pos":
+            return sender.kind
+        case "mlp":
+            found = {_one_hot(graph, each) for each in graph.senders_to(sender.receivers[0])}
+            return found.pop() if len(found) == 1 else None
+        case _:
+            return None
+
+
+def _either_way(search: Search, graph: Graph, name: Hashable, sites: Sequence[Edge]) -> list[Move[Graph]]:
+    """The cut, and the cut with the layer norms of its receivers as they are not: constant, or real again.
+
+    What goes made up a part of the norm, too: by itself the cut would make all the rest larger. Where the norm is
+    constant already, what is left may be too small for it.
     """
     cut = _cutting(search, name, sites)
-    normed = [r for r in dict.fromkeys(edge.receiver for edge in sites) if r not in graph.norms]
-    normed = normed if search.is_sparse(graph) else []
+    if not search.is_sparse(graph):
+        return [cut]
+    receivers = list(dict.fromkeys(edge.receiver for edge in sites))
 
-    def apply(graph: Graph) -> Graph | None:
-        smaller = cut.apply(graph)
-        if smaller is None:
-            return None
-        live = set(smaller.live_receivers())
-        fixed = {r: search.mean_norms[r] for r in normed if r in live and r not in smaller.norms}
-        return replace(smaller, norms={**smaller.norms, **fixed}) if fixed else None
+    def changing(norms: Callable[[Graph], dict[Receiver, float | Tensor]]) -> Callable[[Graph], Graph | None]:
+        def apply(graph: Graph) -> Graph | None:
+            smaller = cut.apply(graph)
+            changed = smaller and replace(smaller, norms=norms(smaller))
+            return changed if smaller and changed and set(changed.norms) != set(smaller.norms) else None
 
-    return [cut, Move(("norms constant", name), apply)] if normed else [cut]
+        return apply
+
+    def fixed(graph: Graph) -> dict[Receiver, float | Tensor]:
+        live = graph.live_receivers()
+        return {**{r: search.mean_norms[r] for r in receivers if r in live and is_dear(graph, r)}, **graph.norms}
+
+    def real(graph: Graph) -> dict[Receiver, float | Tensor]:
+        return {r: norm for r, norm in graph.norms.items() if r not in receivers}
+
+    moves = [cut]
+    if any(r not in graph.norms for r in receivers):
+        moves.append(Move(("norms constant", name), changing(fixed)))
+    if any(r in graph.norms for r in receivers):
+        moves.append(Move(("real norms", name), changing(real)))
+    return moves
 
 
 def component_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
@@ -76,17 +116,8 @@ def way_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
     return [*(_cutting(search, edge, [edge]) for edge in edges), *groups]
 
 
-def product_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
-    """Products of two ways in a head's scores, all of those with one query or one key, and a sender in both."""
-    if not search.is_sparse(graph):
-        return []
-    moves = _product_groups(search, graph)
-    for head in graph.used_heads():
-        moves += [_cutting(search, product, [product]) for product in graph.products(head)]
-    return moves
-
-
 def _product_groups(search: Search, graph: Graph) -> list[Move[Graph]]:
+    """All products of a head's scores with one query or one key, and a sender in both."""
     moves: list[Move[Graph]] = []
     for head in graph.used_heads():
         products = graph.products(head)
@@ -116,13 +147,11 @@ def _fixing(name: str, constants: dict[Receiver, float]) -> Move[Graph]:
 
 
 def norm_lines(graph: Graph) -> list[Receiver]:
-    """Receivers with a norm in a line of its own: not MLPs, nor what reads one one-hot variable, which is a table."""
+    """Receivers with a norm in a line of its own: not MLPs, nor what reads one one-hot variable."""
     return [
         receiver
         for receiver in graph.live_receivers()
-        if receiver.kind != "mlp"
-        and receiver not in graph.norms
-        and [sender.kind for sender in graph.senders_to(receiver)] not in ([], ["token"], ["pos"])
+        if receiver.kind != "mlp" and receiver not in graph.norms and is_dear(graph, receiver)
     ]
 
 
@@ -151,21 +180,34 @@ def _lines(search: Search, graph: Graph, program: Program, norms: dict[Receiver,
                 sides = {r for site in mechanism.norm_sites(line) for r in _sides(site.receiver, anatomy)}
                 yield _fixing(f"line {line}", {r: c for r, c in norms.items() if r in sides})
             case Select():
-                yield _cutting(search, f"line {line}", _cuttable(mechanism.products(line)))
+                products = [product for product in mechanism.products(line) if graph.has(product)]
+                yield _cutting(search, f"line {line}", products)
+                # A key-only select may be folded into one that hardly asks.
+                yield from (_cutting(search, product, [product]) for product in products if len(products) > 1)
             case Aggregate():
                 ways = [Edge(way, r) for way in mechanism.senders[line] for r in graph.live_receivers()]
                 yield _cutting(search, f"line {line}", _cuttable(ways))
             case Project():
                 ways = [Edge(h.sender, OUT) for h in heard if h.receiver == OUT]
                 yield _cutting(search, f"line {line}", _cuttable(ways))
-            case ElementWise(inputs=inputs):
-                for operand in inputs if len(inputs) > 1 else ():
-                    mlps = [mlp.receivers[0] for mlp in mechanism.components(line)]
-                    ways = [Edge(h.sender, h.receiver) for h in heard if h.operand == operand and h.receiver in mlps]
-                    if operand != ONE:
-                        yield from _either_way(search, graph, f"{operand.variable} of line {line}", _edges(ways))
+            case ElementWise():
+                yield from _input_moves(search, graph, mechanism, line)
             case _:
                 pass
+
+
+def _input_moves(search: Search, graph: Graph, mechanism: Mechanism, line: str) -> Iterator[Move[Graph]]:
+    """What an MLP reads, one by one, and all but one: an MLP of a one-hot variable is a table, and takes no line."""
+    mlps = [mlp.receivers[0] for mlp in mechanism.components(line)]
+    ways: dict[str, list[Edge]] = {}
+    for heard in mechanism.heard[line]:
+        if heard.receiver in mlps and heard.operand != ONE and _begins(heard.sender):
+            ways.setdefault(heard.operand.variable, []).append(Edge(heard.sender, heard.receiver))
+    for name, own in ways.items() if len(ways) > 1 else ():
+        others = [edge for other, edges in ways.items() if other != name for edge in edges]
+        yield from _either_way(search, graph, f"{name} of line {line}", own)
+        if len(ways) > 2:
+            yield from _either_way(search, graph, f"all but {name} of line {line}", others)
 
 
 def _sides(receiver: Receiver, anatomy: Anatomy) -> tuple[Receiver, ...]:
@@ -175,12 +217,8 @@ def _sides(receiver: Receiver, anatomy: Anatomy) -> tuple[Receiver, ...]:
     return tuple(side for head in anatomy.heads(receiver.layer) for side in head.receivers)
 
 
-def _edges(sites: Sequence[Edge]) -> list[Edge]:
-    """Those that can be cut: what begins at no component is constant already."""
-    return [site for site in sites if _begins(site.sender)]
-
-
 def _cuttable(sites: Sequence[Cuttable]) -> list[Cuttable]:
+    """Those that can be cut: what begins at no component is constant already."""
     return [site for site in sites if isinstance(site, Product) or _begins(site.sender)]
 
 

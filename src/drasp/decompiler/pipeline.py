@@ -22,12 +22,11 @@ from drasp.decompiler.moves import (
     line_moves,
     norm_lines,
     norm_moves,
-    product_moves,
     way_moves,
 )
 from drasp.decompiler.result import Decompiled, Point
 from drasp.decompiler.search import LOWEST, QUICK, THOROUGH, Search
-from drasp.decompiler.standards import HARDLY_ANY, LEAST_COMPLETE
+from drasp.decompiler.standards import HARDLY_ANY, LEAST_COMPLETE, LEAST_SUFFICIENT
 from drasp.decompiler.ugs import PAPER_SETTINGS, UgsSettings, prune_by_gates
 from drasp.errors import DraspError
 from drasp.fitting.oracle import Oracle, answering
@@ -42,8 +41,11 @@ from drasp.transformer import Transformer
 METHODS = ("fast", "ugs")
 Accept = Literal["causal", "answers"]
 WORTH_OF_A_LINE = 0.01  # of agreement, in the last round
+WORTH_OF_A_READ = 0.25  # of a line
 FRESH_INPUTS = 2000
 MORE_LINES, MORE_OF_LINES = 2, 0.25  # that a complete program may have
+ALL_BUT_A_FEW = 0.995  # of the inputs: with less agreement, constants are settled before more is cut
+LONG = 20  # lines: of a program that stays longer, what matters may go too
 TRUER = 0.005  # that a longer program must agree more often to be on the frontier
 MORE_TRIED = 2  # longer programs of the frontier, where the first do not do it by the model's means
 MOST_NAMED = 20  # lines of a program that is named: each is tried by running all of it, many times
@@ -107,8 +109,8 @@ def _prune_by_elimination(search: Search) -> Graph:
     complete, the second shorter ones that are enough.
     """
     state = State(search.components.whole())
-    for purpose in (NOTHING_LOST, COMPLETE, SUFFICIENT, FEWER_LINES):
-        if purpose is not FEWER_LINES or search.effort.thorough:
+    for purpose in (NOTHING_LOST, COMPLETE, SUFFICIENT, FEWER_LINES, WHATEVER_IT_TAKES):
+        if _is_called_for(search, state.graph, purpose):
             state = _cut_graph(search, state, purpose)
     if search.write(state.graph) is None:
         graph = state.graph
@@ -116,47 +118,68 @@ def _prune_by_elimination(search: Search) -> Graph:
         if simplify(_written(state)).lines > search.max_lines:
             search.once("squeeze lines", partial(squeeze_lines, search), state)
         return graph
-    return state.graph
+    return search.once("settle what is left", partial(_settle_at_last, search), state).graph
+
+
+def _settle_at_last(search: Search, state: State) -> State:
+    """The last graph with constants that bring more agreement, where some do."""
+    judge = search.graph_judge(None)
+    better = judge.improved(state.graph)
+    if better is None:
+        return state
+    search.accept_graph(better, search.graph_match(better), _asked_for(search, better))
+    return State(better)
+
+
+def _asked_for(search: Search, graph: Graph) -> float | None:
+    """The highest of the standards of completeness that a graph meets."""
+    found = search.standards.complement(graph)
+    return next((least for least in (HARDLY_ANY, LEAST_COMPLETE, LEAST_SUFFICIENT) if found >= least), None)
 
 
 @dataclass(frozen=True)
 class Purpose:
     """What a round of cuts is for.
 
-    `complete`: so many answers must stay when all that is cut comes from another input. `lines`: each cut must save a
-    line, as soon as there are lines to count. `price`: the agreement that a line may cost. `slack`: of the
-    disagreement that the search allows, the share that the round may use.
+    `complete`: so many answers must stay when all that is cut comes from another input. `freely`: also what saves no
+    line may go; else each cut must save some, as soon as there are lines to count. `price`: the agreement that a line
+    may cost. `agreement`: so much is asked for, if that is more than the search asks for.
     """
 
     name: str
     complete: float | None = None
-    lines: bool = True
+    freely: bool = False
     price: float = 0.0
-    slack: float = 1.0
+    agreement: float = 0.0
 
 
-NOTHING_LOST = Purpose("what does not matter at all", complete=HARDLY_ANY, lines=False, slack=0.4)
+NOTHING_LOST = Purpose("what does not matter at all", complete=HARDLY_ANY, freely=True, agreement=0.98)
 COMPLETE = Purpose("what hardly matters", complete=LEAST_COMPLETE)
-SUFFICIENT = Purpose("what may be constant")
-FEWER_LINES = Purpose("for fewer lines", price=WORTH_OF_A_LINE)
+SUFFICIENT = Purpose("what may be constant", complete=LEAST_SUFFICIENT)
+FEWER_LINES = Purpose("for fewer lines", complete=LEAST_SUFFICIENT, price=WORTH_OF_A_LINE)
+WHATEVER_IT_TAKES = Purpose("whatever it takes", price=WORTH_OF_A_LINE)
+
+
+def _is_called_for(search: Search, graph: Graph, purpose: Purpose) -> bool:
+    if purpose is WHATEVER_IT_TAKES:
+        return (search.lines(graph) or search.max_lines) > LONG
+    return purpose is not FEWER_LINES or search.effort.thorough
 
 
 def _cut_graph(search: Search, state: State, purpose: Purpose) -> State:
     """Sites as long as lines cannot be counted, or need not be; then lines."""
-    sites: tuple[tuple[str, Moves], ...] = (
-        ("norms", norm_moves),
-        ("components", component_moves),
-        ("edges", edge_moves),
-        ("norms again", norm_moves),
-        ("ways", way_moves),
-        ("products", product_moves),
-    )
-    if not purpose.lines or search.write(state.graph) is None:
-        for name, moves in sites:
+    if purpose.freely or search.write(state.graph) is None:
+        # What is cut makes up a part of the norms, too: where these may be constants, cuts change nothing else.
+        passes: tuple[tuple[str, Moves], ...] = (
+            ("norms", norm_moves),
+            ("components", component_moves),
+            ("edges", edge_moves),
+            ("norms again", norm_moves),
+            ("ways", way_moves),
+        )
+        for name, moves in passes:
             state = search.once(f"cut {name}: {purpose.name}", partial(_cut, search, moves, purpose), state)
-    if purpose.lines:
-        state = search.once(f"cut lines: {purpose.name}", partial(_cut, search, line_moves, purpose), state)
-    return state
+    return search.once(f"cut lines: {purpose.name}", partial(_cut, search, line_moves, purpose), state)
 
 
 # --------------------------------------------------------------------------------------- passes
@@ -171,7 +194,18 @@ def _cut(search: Search, moves: Moves, purpose: Purpose, state: State) -> State:
     harm = search.harm_by_edge if moves is edge_moves and not search.is_sparse(state.graph) else None
     accept, patience = partial(search.accept_graph, complete=purpose.complete), search.effort.graph_patience
     target = _target(search, purpose, state.graph)
-    return State(eliminate(state.graph, partial(moves, search), judge, target, accept, patience, harm))
+    worth = partial(_saved, search) if moves is line_moves else None
+    # Cuts that cost some agreement may have been enough of them: constants that suit what is left bring it back.
+    graph = state.graph
+    if search.graph_match(graph) < ALL_BUT_A_FEW:
+        graph = judge.improved(graph) or graph
+    return State(eliminate(graph, partial(moves, search), judge, target, accept, patience, harm, worth))
+
+
+def _saved(search: Search, before: Graph, after: Graph) -> float:
+    """How many lines fewer a graph has; what functions and queries read less counts a little."""
+    (lines, read), (fewer, less) = search.size(before), search.size(after)
+    return 0.0 if lines is None or fewer is None else lines - fewer + WORTH_OF_A_READ * (read - less)
 
 
 def write_dense_graph(search: Search, state: State) -> State:
@@ -200,17 +234,15 @@ def squeeze_lines(search: Search, state: State) -> State:
 
 def _target(search: Search, purpose: Purpose, start: Graph) -> Callable[[Graph, Graph], float | None]:
     """The agreement that a graph must have which would follow another one; none where it is not wanted."""
-    usual = 1 - purpose.slack * (1 - search.target)
-    match = search.graph_match(start) if purpose.price else 1.0
+    usual = max(search.target, purpose.agreement)
     first = search.lines(start)
+    if first is None or not purpose.price:
+        return lambda _before, _after: usual
+    match = search.graph_match(start)
 
-    def target(before: Graph, after: Graph) -> float | None:
-        if not purpose.lines or first is None:
-            return usual
-        lines, now = search.lines(before), search.lines(after)
-        if lines is None or now is None or now >= lines:
-            return None
-        return max(LOWEST, match - purpose.price * (first - now)) if purpose.price else usual
+    def target(_before: Graph, after: Graph) -> float | None:
+        lines = search.lines(after)
+        return None if lines is None else max(LOWEST, match - purpose.price * (first - lines))
 
     return target
 
@@ -298,10 +330,15 @@ def _with_evidence(search: Search, point: Point, pick: Point, effort: Effort = F
 def _candidates(found: Sequence[Found], max_lines: int) -> list[Found]:
     """From short to long, each truer than those before, or the first that is so complete, of those that are short.
 
-    Where none is, the truest. Of those with as many lines, the most complete, and that from which most has been cut.
+    Where none is, the truest. Of those with as many lines, a complete one, and that from which most has been cut.
     """
+
+    def order(numbered: tuple[int, Found]) -> tuple[int, bool, int]:
+        number, each = numbered
+        return each.lines, each.complete < LEAST_COMPLETE, -number
+
     best: list[Found] = []
-    for _, each in sorted(enumerate(found), key=lambda pair: (pair[1].lines, -pair[1].complete, -pair[0])):
+    for _, each in sorted(enumerate(found), key=order):
         if not best or (
             each.lines > best[-1].lines
             and (each.match >= best[-1].match + TRUER or each.complete > max(f.complete for f in best))

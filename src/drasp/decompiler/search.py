@@ -21,24 +21,26 @@ from drasp.decompiler.standards import Standards
 from drasp.errors import DraspError
 from drasp.fitting.descent import fit_tensors, minimise
 from drasp.fitting.oracle import Oracle, answering
-from drasp.language.syntax import Program
+from drasp.language.syntax import ONE, ElementWise, Program, Select, once
 from drasp.model_files import digest
 from drasp.records import Identity, PassRecord, Unit, drasp_version
 from drasp.rewriting.simplify import simplify
-from drasp.tasks import EDITS, Task
+from drasp.tasks import EDITS, Inputs, Task
 from drasp.transformer import Transformer
 from drasp.wiring import write_program
 
-# The agreement that the search keeps to. In the last round a line may go for a hundredth of the inputs, down to the
-# lowest.
+# The agreement that the search keeps to, and the lowest on all inputs where it looks at those that a model has right.
+# In the last round a line may go for a hundredth of the inputs.
 TARGET = 0.95
-LOWEST = 0.92
+LOWEST = 0.93
 _MASTERED = 0.9  # accuracy of a model that has learnt its task
 _BRIEF_STEPS = 5
 _LONGER_STEPS = 12
 _UNSEEN_INPUTS = 1000
 _EDITED = 0.25  # of the inputs that constants are settled on
 _TRIALS = Amount(from_task=64, of_each_edit=48)
+_LONG_INPUTS = 60  # tokens: of shorter ones there may be more, and more at once
+_MOST_TIMES = 3
 _MOST_LINES = 60  # a program that is longer is squeezed, not shortened with care
 _MOST_EDGES = 40
 _SLOPES_INPUTS = 96
@@ -50,7 +52,7 @@ class Effort:
     """How much is spent on the search."""
 
     inputs: int = 480  # on which constants are settled, and as many on which agreement decides
-    graph_patience: int = 4  # failures in a row that end a pass on the graph; settling them is dear
+    graph_patience: int = 3  # failures in a row that end a pass on the graph; settling them is dear
     patience: int = 5  # and one on the program
     thorough: bool = True  # a last round of passes that gives up agreement for lines
 
@@ -59,12 +61,8 @@ THOROUGH = Effort()
 QUICK = Effort(inputs=240, graph_patience=2, patience=2, thorough=False)
 
 
-def _target(accuracy: float) -> float:
-    """What is short does what the model was trained to do: where the model is wrong, it can hardly be followed.
-
-    What a model does that is often wrong has little to do with the task.
-    """
-    return TARGET if accuracy < _MASTERED else min(TARGET, max(LOWEST, accuracy))
+def _what_is_cut(graph: Graph) -> Hashable:
+    return graph.kept, graph.closed, frozenset(graph.norms)
 
 
 class Search:
@@ -94,13 +92,23 @@ class Search:
             self.stored = self.progress.copy()
             self.start -= before
         self.running, self.steps = "", 0
-        self.fit = fit = self._draw_with_edits("fit", effort.inputs, batch_size=24)
-        self.check = self.draw("check", effort.inputs, batch_size=60)
-        self.target = _target(self.check.right(lambda batch: batch.logits).value)
-        # Ranking moves and settling constants take fewer inputs than deciding whether the result still agrees;
-        # fewer still where each input holds many answers.
-        many = fit.answers_each > 20
-        self.probe, self.tune = (fit.part(20), fit.part(7)) if many else (fit.part(5), fit.part(2))
+        inputs = self._draw_with_edits("fit", effort.inputs)
+        self.fit = Oracle.of(transformer, task, inputs, batch_size=24)
+        # Short inputs run in larger batches: what takes time there is not the arithmetic.
+        self.at_once = max(1, round(_LONG_INPUTS / float(inputs.sizes.float().mean())))
+        self.check = self.draw("check", effort.inputs, batch_size=60 * self.at_once)
+        # What is short does what the model was trained to do: where a model is wrong now and then, it can hardly be
+        # followed. What a model does that is often wrong has little to do with the task.
+        accuracy = self.check.right(lambda batch: batch.logits).value
+        mastered = accuracy >= _MASTERED
+        self.decisive = self.check.answered_right() if mastered else self.check
+        self.target = max(TARGET, LOWEST / accuracy) if mastered else TARGET
+        # Ranking moves takes fewer inputs than settling constants, which must not suit those inputs alone; fewer still
+        # where each input holds many answers.
+        every = (20, 4) if self.fit.answers_each > 20 else (5, 2)
+        self.probe, self.tune = (
+            Oracle.of(transformer, task, inputs.spread(step), batch_size=24 * self.at_once) for step in every
+        )
         self.means = self.components.means(self.probe)
         whole = self.components.whole()
         self.mean_norms = self.components.mean_norms(whole, whole.anatomy.receivers, self.probe)
@@ -108,20 +116,21 @@ class Search:
         self.nothing = whole.cut(self.components.anatomy.edges, self.means)
         self.loss_of_nothing = self.probe.mean_loss(lambda batch: self.components.logits(self.nothing, batch))
         self.hopeless = 0.5 * self.loss_of_nothing
+        self.refused: dict[Hashable, float] = {}
+        self.counted: dict[Hashable, tuple[int | None, int]] = {}
 
     def draw(self, pool: str, count: int, batch_size: int) -> Oracle:
         """Each pool has a generator of its own, so that none depends on what else was drawn."""
         rng = np.random.default_rng([self.seed, *pool.encode()])
         return Oracle.draw(self.transformer, self.task, count, rng, batch_size)
 
-    def _draw_with_edits(self, pool: str, count: int, batch_size: int) -> Oracle:
+    def _draw_with_edits(self, pool: str, count: int) -> Inputs:
         """Some of the inputs are edited: constants that suit the task alone may hide what the model does otherwise."""
         rng = np.random.default_rng([self.seed, *pool.encode()])
         each = round(count * _EDITED / len(EDITS))
         edited = [self.task.edited(self.task.pool(each, rng), kind, rng) for kind in EDITS]
         inputs = [self.task.pool(count - each * len(EDITS), rng), *edited]
-        stacked = _stacked(inputs, self.task.vocabulary.ids["PAD"])
-        return Oracle.of(self.transformer, self.task, stacked, batch_size)
+        return _stacked(inputs, self.task.vocabulary.ids["PAD"])
 
     def once(self, name: str, run: Callable[[State], State], state: State) -> State:
         """A pass; what it gives is stored, and not computed again when an interrupted run is resumed."""
@@ -156,7 +165,9 @@ class Search:
     def trials(self) -> Trials:
         """Inputs with sources, for a look at what cuts and names do to the mechanism."""
         rng = np.random.default_rng([self.seed, *b"trials"])
-        return Trials.draw(self.transformer, self.task, _TRIALS, rng)
+        times = min(_MOST_TIMES, self.at_once)
+        amount = Amount(times * _TRIALS.from_task, times * _TRIALS.of_each_edit)
+        return Trials.draw(self.transformer, self.task, amount, rng)
 
     @cached_property
     def slopes(self) -> Oracle:
@@ -166,8 +177,9 @@ class Search:
     def harm_by_edge(self, graph: Graph) -> dict[Hashable, float]:
         return {**harm_by_edge(self.components, graph, self.means, self.slopes)}
 
-    def graph_match(self, graph: Graph) -> float:
-        return self.check.match(lambda batch: self.components.logits(graph, batch)).value
+    def graph_match(self, graph: Graph, pool: Oracle | None = None) -> float:
+        """Agreement on the pool that decides, or on another."""
+        return (pool or self.decisive).match(lambda batch: self.components.logits(graph, batch)).value
 
     def graph_judge(self, complete: float | None) -> Judge[Graph]:
         """Answers stay, heads look where they looked, edits tell; and so many answers stay whatever is left out."""
@@ -194,12 +206,14 @@ class Search:
         return Judge(
             stands=lambda graph: complete is None or self.standards.complement(graph) >= complete,
             loss=lambda graph: self.probe.mean_loss(lambda batch: logits(graph, batch)),
-            match=lambda graph, target: self.check.match_if(lambda batch: logits(graph, batch), target),
+            match=lambda graph, target: self.decisive.match_if(lambda batch: logits(graph, batch), target),
             spare=self.standards.spare,
-            settle=lambda graph: settle(graph, self.probe, _BRIEF_STEPS),
+            settle=lambda graph: settle(graph, self.tune, _BRIEF_STEPS),
             settle_longer=lambda graph: settle(graph, self.tune, _LONGER_STEPS),
             hopeless=self.hopeless,
-            near=0.1,
+            near=0.05,
+            key=_what_is_cut,
+            refused=self.refused,
         )
 
     def program_judge(self) -> Judge[Program]:
@@ -238,10 +252,23 @@ class Search:
 
     def lines(self, graph: Graph) -> int | None:
         """Those of the graph's program, where it can be written."""
-        program = self.write(graph)
-        return None if program is None else simplify(program).lines
+        return self.size(graph)[0]
+
+    def size(self, graph: Graph) -> tuple[int | None, int]:
+        """The lines of the graph's program, and what functions and queries read; constants have no part in that."""
+
+        def count() -> tuple[int | None, int]:
+            program = self.write(graph)
+            if program is None:
+                return None, 0
+            program = simplify(program)
+            functions = sum(len(s.inputs) for s in program.statements if isinstance(s, ElementWise))
+            return program.lines, functions + sum(isinstance(s, Select) and s.query != ONE for s in program.statements)
+
+        return once(self.counted, _what_is_cut(graph), count)
 
     def accept_graph(self, graph: Graph, match: float, complete: float | None = None) -> None:
+        match = match if self.decisive is self.check else self.graph_match(graph, self.check)
         self.note(self.running, len(graph.kept), "edges", match)
         program = self.write(graph)
         if program is not None:

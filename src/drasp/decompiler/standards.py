@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from drasp.causal.attention import looks_of
+from drasp.causal.measures import Cases
 from drasp.causal.trials import Answers, Outcome, Pairs, Trials, outcome
 from drasp.decompiler.components import Graph
 from drasp.edits import Edit, Replaced
@@ -24,8 +25,11 @@ from drasp.tasks import EDITS
 LEAST_OVERLAP = 0.92  # of a head's weights with its own in the model; what is reported asks for 0.9
 LEAST_EDITED = 0.93  # of answers that edits change, on average over inputs; likewise
 LEAST_COMPLETE = 0.91  # of answers that stay; likewise
+# Of a program that is only sufficient: it may leave out what matters at times, but not another way to the same answers.
+LEAST_SUFFICIENT = 0.7
 HARDLY_ANY = 0.98  # of answers that stay where what is left out does not matter at all
 _FEWEST = 12  # inputs with such answers that say anything
+_MANY = 30  # that say something of one kind of edit
 
 
 class Standards:
@@ -62,7 +66,7 @@ class Standards:
             sides = Answers(pairs.base_logits, pairs.source_logits), Answers(base.logits, source.logits)
             for kind, parts in found.items():
                 rows = (pairs.kinds == kind).nonzero()[:, 0]
-                parts.append(outcome(self.trials, pairs, *sides, self.trials.margin, rows))
+                parts.append(outcome(self.trials, pairs, *sides, self.trials.margin, rows=rows))
         overlaps = {head: shared[head] / read[head] if read[head] > 1e-20 else 1.0 for head in heads}
         return overlaps, lowest(Outcome.joined(parts) for parts in found.values())
 
@@ -102,6 +106,8 @@ class Standards:
 
 
 def lowest(outcomes: Iterable[Outcome]) -> float:
-    """The lowest share of several, of those with cases enough; 1 where none has."""
+    """The lowest share of several, of those with many cases, and of all together; 1 where there are hardly any."""
     cases = [outcome.cases for outcome in outcomes]
-    return min((float(each.values.mean()) for each in cases if len(each) >= _FEWEST), default=1.0)
+    together = Cases.joined(cases)
+    said = [each for each in cases if len(each) >= _MANY] + [together] * (len(together) >= _FEWEST)
+    return min((float(each.values.mean()) for each in said), default=1.0)

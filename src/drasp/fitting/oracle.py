@@ -139,6 +139,12 @@ class Oracle:
         total = sum(float(self.loss(batch, answering(batch)).sum()) for batch in self.batches)
         return total / len(self)
 
+    @torch.no_grad()
+    def answered_right(self) -> "Oracle":
+        """The inputs on which the model gives the task's own answers."""
+        kept = [(batch, _right(batch, batch.logits, self.output).nonzero()[:, 0]) for batch in self.batches]
+        return Oracle(self.output, tuple(batch.rows(rows) for batch, rows in kept if len(rows)))
+
     def part(self, every: int) -> "Oracle":
         """Every so-many-th batch: all lengths, but fewer inputs; at least one batch."""
         every = min(every, len(self.batches))

@@ -30,6 +30,7 @@ PATIENCE = 4  # failures in a row that end a pass: what is long and has no names
 LEAST_INTERCHANGE = 0.93  # share alike where it matters; what is reported asks for 0.9
 _LOST = 0.02  # of the answers that edits change, that all names together may cost
 _FEWEST = 12  # cases that say anything
+_NEGLIGIBLE = 0.02  # of the sources, that change an answer
 _SETTLED_ON, _STEPS = 5, 10  # batches and steps
 
 Line = TypeVar("Line", bound=Statement)
@@ -68,7 +69,7 @@ class Judge:
         """The share of answers changed by an edit that the program gives too, of the kind where it is lowest."""
         return lowest(edited(program, self.trials).values())
 
-    def passes(self, before: Program, after: Program) -> bool:
+    def passes(self, before: Program, after: Program, least: float = LEAST_INTERCHANGE) -> bool:
         """Whether a program that differs from the one before gives the model's answers, and by the same means.
 
         One with more lines says nothing more simply.
@@ -77,9 +78,7 @@ class Judge:
             simplify(after).lines <= simplify(before).lines
             and self.answers(after)
             and self.edited(after) >= self.edited_floor
-            and all(
-                share >= LEAST_INTERCHANGE for share in self.interchange(after, self._replaced(before, after)).values()
-            )
+            and all(share >= least for share in self.interchange(after, self._replaced(before, after)).values())
         )
 
     def _replaced(self, before: Program, after: Program) -> list[str]:
@@ -95,6 +94,13 @@ class Judge:
         """For lines that were replaced, how often taking them from a source has the effect that it had before."""
         found = interchange(program, self.trials, self.own, lines)
         return {name: float(o.cases.values.mean()) for name, o in found.items() if len(o.cases) >= _FEWEST}
+
+    def matters(self, program: Program, line: str) -> bool:
+        """Whether a line, taken from a source, ever changes more than a few answers."""
+        if line in Mechanism.of(program).without_sites or line not in Mechanism.of(program).lines:
+            return False
+        found = interchange(program, self.trials, program, [line])[line]
+        return len(found.cases) > _NEGLIGIBLE * len(self.trials)
 
     def settled(self, program: Program) -> Program:
         """The program whose output has another constant, the bias, which is settled as when edges are cut."""

@@ -8,6 +8,7 @@ from drasp.language.syntax import ElementWise, Network, Program, Select
 from drasp.naming.elementwise import name_function
 from drasp.naming.heads import merge_heads
 from drasp.naming.judge import Judge, in_turn
+from drasp.naming.negligible import drop_negligible
 from drasp.naming.rounding import round_projects, round_selects
 from drasp.naming.tensors import name_projects, name_select, name_tables
 from drasp.rewriting.simplify import simplify
@@ -29,7 +30,7 @@ def name_program(
     """
     program = simplify(program)
     judge = Judge.of(program, fit, check, trials, least)
-    for step in (merge_heads, name_lines, name_projects, round_projects, name_tables, round_selects):
+    for step in (drop_negligible, merge_heads, name_lines, name_projects, round_projects, name_tables, round_selects):
         report(step.__name__.replace("_", " "), program, judge.match(program))
         program = simplify(step(program, judge))
     return program

@@ -21,6 +21,7 @@ from drasp.naming.tensors import select_usage
 from drasp.rewriting.rewrite import dense_ops, dtype_of
 from drasp.rewriting.tidy import changed
 
+LEAST_ROUNDED = 0.97  # share alike under interchange: more numbers cost nothing but looks
 _LARGEST = range(1, 31)  # what a tensor's largest entry is rounded to
 _MARGIN = 1e-3  # of the largest entry: nearer to 0, a logit's sign is an accident of rounding
 _SLACK = 2e-4  # of the answers, that rounding a column may change
@@ -39,7 +40,7 @@ def round_projects(program: Program, judge: Judge) -> Program:
     if len(stored) == len(fit.projects):
         for whole in _all_at_once(fit, check, ops, judge.floor):
             rounded = _written(program, fit, whole, scale=DEFAULT_SCALE)
-            if check.agreement(whole) >= judge.floor and judge.passes(program, rounded):
+            if check.agreement(whole) >= judge.floor and judge.passes(program, rounded, LEAST_ROUNDED):
                 return rounded
     for project in stored:
         program = _rounded_alone(program, project, judge)
@@ -131,7 +132,7 @@ def _rounded_alone(program: Program, project: Project, judge: Judge) -> Program:
         tried[place] = (mine / step).round() * step
         if check.agreement(tried) >= judge.floor:
             rounded = _with_table(program, project, (mine / step).round(), step)
-            if judge.passes(program, rounded):
+            if judge.passes(program, rounded, LEAST_ROUNDED):
                 return rounded
     return program
 
@@ -181,5 +182,5 @@ def _rounded_select(program: Program, select: Select, judge: Judge) -> Program |
         return _with_table(program, select, (level / max(step, 1e-30)).round(), step)
 
     # What passes with few numbers passes with more of them, as a rule.
-    fewest = bisect_left(_STEPS, True, key=lambda largest: judge.passes(program, rounded(largest)))
+    fewest = bisect_left(_STEPS, True, key=lambda largest: judge.passes(program, rounded(largest), LEAST_ROUNDED))
     return rounded(_STEPS[fewest]) if fewest < len(_STEPS) else None

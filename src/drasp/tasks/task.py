@@ -73,6 +73,11 @@ class Inputs:
             self.targets[which, :width],
         )
 
+    def spread(self, every: int) -> "Inputs":
+        """Every so-many-th of the inputs in the order of their sizes: fewer, of all sizes."""
+        order = self.sizes.argsort(stable=True)
+        return self.rows(order[min(every // 2, len(order) - 1) :: every])
+
     def batches(self, tokens: int = 16384) -> Iterator[tuple[Int[Tensor, " m"], "Inputs"]]:
         """Inputs of like size together, `tokens` at a time, each batch with the rows that it holds."""
         order = self.sizes.argsort(stable=True)

@@ -1,0 +1,25 @@
+"""Lines that hardly matter: taken from another input they change next to no answer, and it goes without them too.
+
+Pruning may keep them where it is short of agreement. Constants are often such: where a layer norm is kept, what is
+constant in the stream is divided by it, and takes a select, an aggregate and a project of its own.
+"""
+
+from drasp.decompiler.lines import drop_line, operand_means, with_bias
+from drasp.language.syntax import Program, Project, Select
+from drasp.naming.judge import Judge
+from drasp.rewriting.simplify import simplify
+
+_MEANS_BY = 5  # every so-many-th batch gives the means that are left behind
+
+
+def drop_negligible(program: Program, judge: Judge) -> Program:
+    """Without selects and projects that can go, each leaving its mean behind."""
+    means = operand_means(program, judge.fit.part(_MEANS_BY))
+    for line in (s for s in program.statements if isinstance(s, Select | Project)):
+        if judge.matters(program, line.name):
+            continue
+        shorter = drop_line(with_bias(program), line.name, None, means)
+        shorter = None if shorter is None else simplify(shorter)
+        if shorter is not None and shorter.lines < program.lines and judge.passes(program, shorter):
+            return drop_negligible(shorter, judge)
+    return program

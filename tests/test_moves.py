@@ -1,0 +1,136 @@
+"""Moves on graphs: what a line stands for goes with it, norms stay real where they are free, lines are counted."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from drasp.causal.mechanism import Mechanism
+from drasp.compiler import Compiled, Disguise, compile_program
+from drasp.decompiler.components import Graph
+from drasp.decompiler.moves import component_moves, edge_moves, is_dear, line_moves, norm_lines
+from drasp.decompiler.search import QUICK, Search
+from drasp.language.syntax import ElementWise
+from drasp.rewriting.simplify import simplify
+from drasp.sites import OUT, POSITION, TOKEN, Component, Edge, Receiver
+from drasp.tasks import answer_task, each_row
+from truth.families import program_for
+
+TASK = answer_task(
+    "last", "abcd", each_row(lambda x: [x[-1]]), lengths=range(4, 9), longest_input=12, room=12, ends=False
+)
+# The last letter by one head, the letter before it by another, and a function of both.
+PROGRAM = """
+    s1 = select(q=pos, k=pos, op=(k==q-1)*20)
+    a1 = aggregate(s=s1, v=token)
+    s2 = select(q=pos, k=pos, op=(k==q-2)*20)
+    a2 = aggregate(s=s2, v=token)
+    m1 = element_wise_op(a1, a2, func=cartesian)
+    logits1 = project(inp=m1, op=("a×b": b=9; "b×c": a=9; *: c=1)*1)
+    logits2 = project(inp=a1, op=(inp==out)*5)
+    prediction = softmax(logits1+logits2)
+"""
+HEADS, MLP = (Component("head", 0, 0), Component("head", 0, 1)), Component("mlp", 0)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Compiled:
+    return compile_program(program_for(TASK, PROGRAM), Disguise(rotate=True))
+
+
+@pytest.fixture(scope="module")
+def search(compiled) -> Search:
+    return Search(compiled.transformer, TASK, 0, lambda _: None, QUICK)
+
+
+@pytest.fixture(scope="module")
+def graph(search) -> Graph:
+    """The graph of the program alone."""
+    wanted = {Edge(POSITION, side) for head in HEADS for side in head.receivers[:2]}
+    wanted |= {Edge(TOKEN, head.receivers[2]) for head in HEADS} | {Edge(head, MLP.receivers[0]) for head in HEADS}
+    wanted |= {Edge(MLP, OUT), *(Edge(head, OUT) for head in HEADS)}
+    whole = search.components.whole()
+    return whole.cut([edge for edge in whole.anatomy.edges if edge not in wanted], search.means)
+
+
+def test_a_line_that_goes_takes_what_it_stands_for(search, graph):
+    program = simplify(search.written(graph))
+    mechanism = Mechanism.of(program)
+    moves = {move.name: move for move in line_moves(search, graph)}
+    for line in mechanism.lines:
+        statement = program.find(line)
+        if isinstance(statement, ElementWise):
+            continue
+        smaller = moves[f"line {line}"].apply(graph)
+        assert smaller is not None
+        after = simplify(search.written(smaller))
+        assert after.lines < program.lines
+        assert search.size(smaller)[0] == after.lines
+        if statement.kind == "aggregate":
+            gone = set(mechanism.senders[line])
+            assert not any(
+                gone & set(Mechanism.of(after).senders[s.name]) for s in after.statements if s.kind == "aggregate"
+            )
+
+
+def test_what_an_mlp_reads_may_go_alone_or_all_but_it(search, graph):
+    names = [str(move.name) for move in line_moves(search, graph)]
+    assert sum(" of line m1" in name and "all but" not in name for name in names) >= 2
+    one = next(move for move in line_moves(search, graph) if str(move.name).startswith("a1 of line m1"))
+    smaller = one.apply(graph)
+    assert smaller is not None
+    assert search.size(smaller)[1] < search.size(graph)[1]
+
+
+def test_a_norm_of_one_one_hot_variable_is_free(search, graph):
+    query, _, value = HEADS[0].receivers
+    assert not is_dear(graph, query)
+    assert not is_dear(graph, value)
+    assert is_dear(graph, OUT)
+    assert is_dear(graph, MLP.receivers[0])
+    assert query not in norm_lines(graph)
+    # What was constant while positions were read too becomes exact when they go.
+    both = replace(search.components.whole(), norms={value: 3.0, OUT: 2.0})
+    move = next(m for m in edge_moves(search, both) if m.name == Edge(POSITION, value))
+    smaller = move.apply(both)
+    assert smaller is not None
+    assert dict(smaller.norms) == {OUT: 2.0}
+
+
+def test_an_mlp_of_the_token_is_as_good_as_the_token(search):
+    whole = search.components.whole()
+    edges = [edge for edge in whole.anatomy.edges if edge.receiver in (OUT, MLP.receivers[0])]
+    table = whole.cut([e for e in edges if e.sender not in (TOKEN, MLP)], search.means)
+    assert not is_dear(table, OUT)
+    heard = replace(table, kept=table.kept | {Edge(POSITION, MLP.receivers[0])})
+    assert is_dear(heard, OUT), "of two variables it is not"
+
+
+def test_a_cut_may_leave_the_norm_as_it_was_on_average(search):
+    """A part of the stream that goes makes the rest larger behind a layer norm, unless that stays what it was."""
+    whole = search.components.whole()
+    names = {str(m.name): m for m in component_moves(search, whole)}
+    fixed = next(m for name, m in names.items() if "norms constant" in name and "'pos'" in name)
+    smaller = fixed.apply(whole)
+    assert smaller is not None
+    assert smaller.norms
+    for receiver, norm in smaller.norms.items():
+        assert norm == search.mean_norms[receiver]
+        assert is_dear(smaller, receiver)
+
+
+@torch.no_grad()
+def test_mean_norms_are_those_where_they_are_read(search):
+    """Those of queries in the last layer where answers count, those of keys at all positions."""
+    query, key = Receiver(0, "query", 0), Receiver(0, "key", 0)
+    found = search.components.mean_norms(search.components.whole(), [query, key], search.probe)
+    model = search.transformer
+    at_answers, everywhere = [], []
+    for batch in search.probe.batches:
+        stream = model.token_embedding[batch.inputs.ids] + model.position_embedding[batch.inputs.positions]
+        roots = model.layers[0].attention_norm.root(stream)
+        everywhere += roots[batch.real].tolist()
+        at_answers += roots.gather(1, batch.where)[batch.valid].tolist()
+    assert found[key] == pytest.approx(np.mean(everywhere), rel=1e-5)
+    assert found[query] == pytest.approx(np.mean(at_answers), rel=1e-5)
