@@ -19,7 +19,7 @@ def in_both(test: Test) -> Test:
 
 def part(count: int) -> int:
     """Of the things that a test tries, how many it tries this time."""
-    return count if LONG else -(-count // 5)
+    return count if LONG else -(-count // 10)
 
 
 def examples(count: int) -> Callable[[Test], Test]:

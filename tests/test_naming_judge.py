@@ -11,9 +11,10 @@ from drasp.causal.trials import Amount, Trials
 from drasp.compiler import Compiled, compile_program
 from drasp.decompiler.standards import LEAST_EDITED
 from drasp.fitting.oracle import Oracle, answering
-from drasp.language.syntax import Aggregate, Program, Project, Select, TensorName
+from drasp.language.syntax import Aggregate, Operand, Program, Project, Reference, Select, TensorName
 from drasp.naming.heads import merge_heads
 from drasp.naming.judge import Judge, changed_lines
+from drasp.naming.negligible import drop_negligible
 from drasp.rewriting.rewrite import dense_ops
 from drasp.sites import OUT, Component, Edge
 from drasp.tasks import answer_task, each_row
@@ -142,3 +143,40 @@ def test_heads_that_do_not_do_the_same_stay_apart(old, new):
     model = compiled(text)
     own = with_tensors(model.program)
     assert sum(isinstance(s, Aggregate) for s in merge_heads(own, judge_of(model, own)).statements) == 2
+
+
+# The last letter; and something of the letter before it.
+WITH_A_LITTLE = """
+    s1 = select(q=pos, k=pos, op=(k==q-1)*30)
+    a1 = aggregate(s=s1, v=token)
+    s2 = select(q=pos, k=pos, op=(k==q-2)*30)
+    a2 = aggregate(s=s2, v=token)
+    logits1 = project(inp=a1, op=(inp==out)*9)
+    logits2 = project(inp=a2, op={op})
+    prediction = softmax(logits1+logits2)
+"""
+
+
+@pytest.mark.parametrize(("op", "lines"), [("(inp==out)*0.01", 4), ("(a: a=20)*1", 7)])
+def test_what_changes_next_to_no_answer_goes(op: str, lines: int):
+    """What never decides goes; an `a` that does stays."""
+    model = compiled(WITH_A_LITTLE.format(op=op))
+    own = with_tensors(model.program, noise=1e-3)
+    left = drop_negligible(own, judge_of(model, own))
+    assert left.lines == lines
+
+
+def test_a_name_with_more_lines_does_not_pass():
+    model = compiled(TWINS)
+    own = with_tensors(model.program)
+    judge = judge_of(model, own)
+    assert judge.passes(own, own)
+    extra = replace(own.statements[0], name="s9")
+    looks = replace(own.statements[1], name="a9", selectors=(Reference("s9"),))
+    said = replace(own.statements[4], name="logits9", input=Operand("a9"))
+    last = replace(own.prediction, logits=(*own.prediction.logits, Reference("logits9")))
+    tensors = {**own.tensors, "T9": 1e-6 * torch.rand(own.tensors["Tlogits1"].shape), "T8": own.tensors["Ts1"] * 1.01}
+    lines = (*own.statements[:-1], replace(extra, op=TensorName("T8")), looks, replace(said, op=TensorName("T9")), last)
+    longer = replace(own, statements=lines, tensors=tensors)
+    assert judge.answers(longer)
+    assert not judge.passes(own, longer)

@@ -68,7 +68,7 @@ def test_a_hidden_project_is_found_again() -> None:
     truth = program(
         "a1 = aggregate(s=[], v=token)\nlogits1 = project(inp=a1, op=(inp==out))\nprediction = softmax(logits1)"
     )
-    named = name_program(hidden(truth, "logits1"), *pools(truth))
+    named = name_program(hidden(truth, "logits1", noise=0.003), *pools(truth))
     assert str(named).splitlines()[1].startswith("2. logits1 = project(inp=a1, op=(inp==out)")
 
 

@@ -160,8 +160,8 @@ def test_a_decompilation_finds_nothing_out_twice(counted):
     result = decompile(load_model(resolve_model("bin_majority")), load_task("bin_majority"), quick=True)
     assert result.program.lines == 3
     assert set(counted.values()) == {1}
-    assert kinds(counted)["check"] < 100
-    assert kinds(counted)["interpreter"] < 100
+    assert kinds(counted)["check"] < 250
+    assert kinds(counted)["interpreter"] < 250
     assert _built.cache_info().misses < 20
 
 

@@ -5,7 +5,7 @@ constant in the stream is divided by it, and takes a select, an aggregate and a 
 """
 
 from drasp.decompiler.lines import drop_line, operand_means, with_bias
-from drasp.language.syntax import Program, Project, Select
+from drasp.language.syntax import ONE, Program, Project, Select
 from drasp.naming.judge import Judge
 from drasp.rewriting.simplify import simplify
 
@@ -13,10 +13,10 @@ _MEANS_BY = 5  # every so-many-th batch gives the means that are left behind
 
 
 def drop_negligible(program: Program, judge: Judge) -> Program:
-    """Without selects and projects that can go, each leaving its mean behind."""
+    """Without selects and projects that can go, each leaving its mean behind; the bias stays."""
     means = operand_means(program, judge.fit.part(_MEANS_BY))
     for line in (s for s in program.statements if isinstance(s, Select | Project)):
-        if judge.matters(program, line.name):
+        if ONE in line.operands or judge.matters(program, line.name):
             continue
         shorter = drop_line(with_bias(program), line.name, None, means)
         shorter = None if shorter is None else simplify(shorter)
