@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 State = TypeVar("State")
 
 _MOST_MISSING = 0.1  # of what is to spare, that settling may bring back
+_HARDLY_BETTER = 0.995  # agreement that settling would hardly add to
 _LOOKED_AT = 10  # moves, at least, whose loss is measured anew in each round
 
 
@@ -79,6 +80,8 @@ class Judge(Generic[State]):
     def improved(self, state: State) -> State | None:
         """The state with other constants, where they bring more agreement: that leaves more to lose."""
         before = self.match(state, 0.0)
+        if before >= _HARDLY_BETTER:
+            return None
         for settle in (self.settle, self.settle_longer):
             settled = settle(state)
             if self.match(settled, 0.0) > before and self.spare(settled) >= 0:

@@ -11,7 +11,7 @@ from drasp.causal import FULL, Effort, evaluate
 from drasp.causal import QUICK as QUICK_LOOK
 from drasp.decompiler.checkpoint import Found, State
 from drasp.decompiler.components import Graph
-from drasp.decompiler.elimination import eliminate, squeeze
+from drasp.decompiler.elimination import Judge, eliminate, squeeze
 from drasp.decompiler.harm import harm_by_line
 from drasp.decompiler.lines import line_moves as program_line_moves
 from drasp.decompiler.lines import operand_means, with_bias
@@ -44,7 +44,7 @@ WORTH_OF_A_LINE = 0.01  # of agreement, in the last round
 WORTH_OF_A_READ = 0.25  # of a line
 FRESH_INPUTS = 2000
 MORE_LINES, MORE_OF_LINES = 2, 0.25  # that a complete program may have
-ALL_BUT_A_FEW = 0.995  # of the inputs: with less agreement, constants are settled before more is cut
+AS_WELL = 0.002  # less agreement: with constants that nothing was fitted to
 LONG = 20  # lines: of a program that stays longer, what matters may go too
 TRUER = 0.005  # that a longer program must agree more often to be on the frontier
 MORE_TRIED = 2  # longer programs of the frontier, where the first do not do it by the model's means
@@ -122,10 +122,9 @@ def _prune_by_elimination(search: Search) -> Graph:
 
 
 def _settle_at_last(search: Search, state: State) -> State:
-    """The last graph with constants that bring more agreement, where some do."""
-    judge = search.graph_judge(None)
-    better = judge.improved(state.graph)
-    if better is None:
+    """The last graph with plain means, or with constants that bring more agreement."""
+    better = _with_better_constants(search, search.graph_judge(None), state.graph)
+    if better is state.graph:
         return state
     search.accept_graph(better, search.graph_match(better), _asked_for(search, better))
     return State(better)
@@ -195,11 +194,22 @@ def _cut(search: Search, moves: Moves, purpose: Purpose, state: State) -> State:
     accept, patience = partial(search.accept_graph, complete=purpose.complete), search.effort.graph_patience
     target = _target(search, purpose, state.graph)
     worth = partial(_saved, search) if moves is line_moves else None
-    # Cuts that cost some agreement may have been enough of them: constants that suit what is left bring it back.
-    graph = state.graph
-    if search.graph_match(graph) < ALL_BUT_A_FEW:
-        graph = judge.improved(graph) or graph
+    graph = _with_better_constants(search, judge, state.graph) if moves is line_moves else state.graph
     return State(eliminate(graph, partial(moves, search), judge, target, accept, patience, harm, worth))
+
+
+def _with_better_constants(search: Search, judge: Judge[Graph], graph: Graph) -> Graph:
+    """Plain means where they do as well, or what settling makes of these.
+
+    What was settled for things that have gone since need not suit what is left. Where it is needed all the same, it is
+    settled further, if that brings more agreement, which leaves more to lose.
+    """
+    plain = search.with_means(graph)
+    enough = search.graph_match(graph) - AS_WELL
+    for fresh in (plain, judge.settle(plain)) if plain.is_like(graph) else ():
+        if search.graph_match(fresh) >= enough and judge.spare(fresh) >= 0:
+            return fresh
+    return judge.improved(graph) or graph
 
 
 def _saved(search: Search, before: Graph, after: Graph) -> float:
@@ -312,14 +322,16 @@ class End(NamedTuple):
 
 
 def _end(search: Search, pick: Point, fresh: Oracle, min_match: float) -> End:
-    """A program with names and its evidence; without names, should they turn out not to be true."""
+    """A program with names and its evidence; without names, should they not be true, or less complete at no gain."""
     search.note("evidence", pick.lines, "lines", pick.match.value)
     pick = _with_evidence(search, pick, pick)
     named = _named(search, pick, fresh, min_match)
     if named is pick:
         return End(pick, pick)
     named = _with_evidence(search, named, pick)
-    return End(pick, named if named.causal or not pick.causal else pick)
+    worse = pick.causal and not named.causal
+    incomplete = pick.grade == "complete" != named.grade and pick.lines <= named.lines
+    return End(pick, pick if worse or incomplete else named)
 
 
 def _with_evidence(search: Search, point: Point, pick: Point, effort: Effort = FULL) -> Point:

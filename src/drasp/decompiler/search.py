@@ -181,6 +181,12 @@ class Search:
         """Agreement on the pool that decides, or on another."""
         return (pool or self.decisive).match(lambda batch: self.components.logits(graph, batch)).value
 
+    def with_means(self, graph: Graph) -> Graph:
+        """The same cuts with constants that nothing was fitted to: means of what was cut, and of norms."""
+        cut = [edge for edge in graph.anatomy.edges if edge not in graph.kept]
+        plain = self.components.whole().cut([*cut, *graph.closed], self.means)
+        return replace(plain, norms={receiver: self.mean_norms[receiver] for receiver in graph.norms})
+
     def graph_judge(self, complete: float | None) -> Judge[Graph]:
         """Answers stay, heads look where they looked, edits tell; and so many answers stay whatever is left out."""
         logits = self.components.logits

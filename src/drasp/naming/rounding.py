@@ -14,7 +14,7 @@ from torch import Tensor
 from drasp.fitting.head import Head, Rows
 from drasp.language.bases import Basis, Space, labels
 from drasp.language.checker import op_bases
-from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor, Program, Project, Select, TensorName
+from drasp.language.syntax import DEFAULT_SCALE, Norm, PrimitiveTensor, Program, Project, Select, TensorName
 from drasp.language.tables import write_followers, write_table
 from drasp.naming.judge import Judge, in_turn
 from drasp.naming.tensors import select_usage
@@ -33,7 +33,9 @@ _MOST_TRIED = 200  # entries that are tried one by one whether they can be 0
 def round_projects(program: Program, judge: Judge) -> Program:
     """All projects at once where none has a name yet, or else those that have none, at their present scale."""
     fit, check = Head.of(program, judge.fit), Head.of(program, judge.check)
-    stored = [p for p in fit.projects if isinstance(p.op, TensorName)]
+    # A constant beside what a norm divides is as fine as the norm: rounded, it would make the norm do something else.
+    normed = any(isinstance(s, Norm) for s in program.statements)
+    stored = [p for p in fit.projects if isinstance(p.op, TensorName) and not (normed and p.input.variable == "one")]
     if not stored:
         return program
     ops = _without_unseen_rows(fit, fit.stacked(dense_ops(program)))
