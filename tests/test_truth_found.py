@@ -7,7 +7,7 @@ import pytest
 
 from drasp.decompiler.pipeline import decompile
 from truth.score import score
-from truth.specs import QUICK, family_spec, make
+from truth.specs import QUICK, family_spec
 from truth.specs import _family as family  # pyright: ignore[reportPrivateUsage]
 
 SEED = 5
@@ -16,7 +16,6 @@ KNOWN = [
     ("all_the_same", "mean"),
     ("first_is_last", "last"),
     ("first_is_last", "first by a pointer"),
-    ("first_is_last", "last and first"),
     ("last_is_most_frequent", "last"),
     ("last_is_most_frequent", "mean"),
     ("behind_the_marker", "by distance"),
@@ -24,7 +23,6 @@ KNOWN = [
     ("abab", "token"),
     ("abab", "parity"),
     ("abab", "mean"),
-    ("a_then_b", "token"),
     ("a_then_b", "looked for"),
 ]
 
@@ -34,15 +32,6 @@ KNOWN = [
 def test_of_several_programs_with_the_same_answers_the_models_own_is_found(name: str, mechanism: str):
     assert mechanism in QUICK[name]
     spec = family_spec("quick", family(name), mechanism, SEED)
-    found = decompile(spec.compiled.transformer, spec.task)
-    assert found.verdict == "decompiled"
-    assert score(spec.compiled.program, found.program, spec.compiled.transformer, spec.task).right, str(found.program)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("number", [17, 19])
-def test_a_random_program_is_found_again(number: int):
-    spec = make("quick", number, SEED)
     found = decompile(spec.compiled.transformer, spec.task)
     assert found.verdict == "decompiled"
     assert score(spec.compiled.program, found.program, spec.compiled.transformer, spec.task).right, str(found.program)
