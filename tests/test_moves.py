@@ -10,7 +10,7 @@ from drasp.causal.mechanism import Mechanism
 from drasp.compiler import Compiled, Disguise, compile_program
 from drasp.decompiler.components import Graph
 from drasp.decompiler.moves import component_moves, edge_moves, is_dear, line_moves, norm_lines
-from drasp.decompiler.search import QUICK, Search
+from drasp.decompiler.search import QUICK, Search, agreement_asked_for
 from drasp.language.syntax import ElementWise
 from drasp.rewriting.simplify import simplify
 from drasp.sites import OUT, POSITION, TOKEN, Component, Edge, Receiver
@@ -81,6 +81,21 @@ def test_what_an_mlp_reads_may_go_alone_or_all_but_it(search, graph):
     smaller = one.apply(graph)
     assert smaller is not None
     assert search.size(smaller)[1] < search.size(graph)[1]
+
+
+def test_what_is_asked_for_can_be_reached():
+    """Of a model that is right on few more than nine tenths of its inputs, not all of these."""
+    found = [agreement_asked_for(accuracy) for accuracy in (1.0, 0.97, 0.94, 0.93, 0.9, 0.89, 0.0)]
+    assert found == pytest.approx([0.95, 0.93 / 0.97, 0.93 / 0.94, 0.99, 0.99, 0.95, 0.95])
+
+
+def test_inputs_that_a_model_has_right(search):
+    right = search.check.right(lambda batch: batch.logits)
+    assert 0 < right.hits < right.total
+    pool = search.check.answered_right()
+    assert len(pool) == right.hits
+    assert pool.right(lambda batch: batch.logits).value == 1.0
+    assert search.decisive is search.check, "of a model that is wrong as often all inputs decide"
 
 
 def test_a_norm_of_one_one_hot_variable_is_free(search, graph):

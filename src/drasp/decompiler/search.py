@@ -33,7 +33,8 @@ from drasp.wiring import write_program
 # In the last round a line may go for a hundredth of the inputs.
 TARGET = 0.95
 LOWEST = 0.93
-_MASTERED = 0.9  # accuracy of a model that has learnt its task
+_MOST_ASKED = 0.99  # of the inputs that a model has right
+MASTERED = 0.9  # accuracy of a model that has learnt its task
 _BRIEF_STEPS = 5
 _LONGER_STEPS = 12
 _UNSEEN_INPUTS = 1000
@@ -59,6 +60,15 @@ class Effort:
 
 THOROUGH = Effort()
 QUICK = Effort(inputs=240, graph_patience=2, patience=2, thorough=False)
+
+
+def agreement_asked_for(accuracy: float) -> float:
+    """With a model that is right on so many inputs; of one that has learnt its task, on those that it has right.
+
+    What is short does what the model was trained to do: where a model is wrong now and then, it can hardly be followed.
+    What a model does that is often wrong has little to do with the task.
+    """
+    return min(_MOST_ASKED, max(TARGET, LOWEST / accuracy)) if accuracy >= MASTERED else TARGET
 
 
 def _what_is_cut(graph: Graph) -> Hashable:
@@ -97,12 +107,9 @@ class Search:
         # Short inputs run in larger batches: what takes time there is not the arithmetic.
         self.at_once = max(1, round(_LONG_INPUTS / float(inputs.sizes.float().mean())))
         self.check = self.draw("check", effort.inputs, batch_size=60 * self.at_once)
-        # What is short does what the model was trained to do: where a model is wrong now and then, it can hardly be
-        # followed. What a model does that is often wrong has little to do with the task.
         accuracy = self.check.right(lambda batch: batch.logits).value
-        mastered = accuracy >= _MASTERED
-        self.decisive = self.check.answered_right() if mastered else self.check
-        self.target = max(TARGET, LOWEST / accuracy) if mastered else TARGET
+        self.decisive = self.check.answered_right() if accuracy >= MASTERED else self.check
+        self.target = agreement_asked_for(accuracy)
         # Ranking moves takes fewer inputs than settling constants, which must not suit those inputs alone; fewer still
         # where each input holds many answers.
         every = (20, 4) if self.fit.answers_each > 20 else (5, 2)
