@@ -51,6 +51,7 @@ def test_tasks_are_listed_with_examples(drasp):
     assert "BOS a b a b EOS" in result.stdout
 
 
+@pytest.mark.long
 def test_killed_and_resumed_ends_like_an_uninterrupted_run(drasp, tmp_path):
     assert drasp(*TRAIN, "--out", "whole", "--quiet").stdout == ""
     command = [sys.executable, "-c", "from drasp.cli import main; main()", *TRAIN, "--out", "cut"]

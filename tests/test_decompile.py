@@ -30,6 +30,10 @@ from random_models import random_gpt2
 TASK = load_task("bin_majority")
 
 
+# What they share is decompiled once.
+pytestmark = pytest.mark.xdist_group("decompile")
+
+
 @pytest.fixture(scope="module")
 def majority():
     return load_model(resolve_model("bin_majority"))

@@ -155,6 +155,7 @@ def test_a_program_is_checked_and_made_ready_once(counted):
     assert kinds(counted)["check"] == 2
 
 
+@pytest.mark.long
 def test_a_decompilation_finds_nothing_out_twice(counted):
     """However many programs are looked at for their evidence, each is checked and made ready once."""
     result = decompile(load_model(resolve_model("bin_majority")), load_task("bin_majority"), quick=True)
