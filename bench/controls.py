@@ -34,7 +34,7 @@ from drasp.sites import Component, Edge, NormSite, Receiver, Site
 from drasp.tasks import Task
 from drasp.transformer import Shape, Transformer, assemble, initial_weights
 from drasp.zoo import zoo_models
-from evidence import COLUMNS, by_line, cut_down_of, shown
+from evidence import COLUMNS, cells, cut_down_of
 
 FIT_INPUTS, FIT_STEPS = 400, 300
 SHOWN = tuple(c for c in COLUMNS if c not in ("seconds", "cost"))
@@ -132,23 +132,6 @@ def controls(folder: Path) -> Iterator[tuple[str, Evidence, int]]:
     yield "untrained", *of(program, untrained(transformer))
 
 
-def row(name: str, control: str, evidence: Evidence, lines: int) -> dict[str, object]:
-    replaced = [line.interchange_cut_down for line in evidence.lines if line.interchange_cut_down is not None]
-    return {
-        "model": f"{name}: {control}",
-        "lines": lines,
-        "cut down": shown(evidence.model_cut_down),
-        "agreement": shown(evidence.program),
-        "edited": shown(evidence.edited),
-        "attention": by_line(evidence, "attention_cut_down"),
-        "replaced": " ".join(map(shown, replaced)),
-        "in the model": by_line(evidence, "interchange"),
-        "splice": by_line(evidence, "splice"),
-        "complement": shown(evidence.complement),
-        "verdict": evidence.grade or "not causal",
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
@@ -162,7 +145,7 @@ def main() -> None:
     print("| " + " | ".join(SHOWN) + " |\n" + "|---" * len(SHOWN) + "|", flush=True)
     for folder in chosen:
         for control, evidence, lines in controls(folder):
-            rows.append(row(folder.name, control, evidence, lines))
+            rows.append({"model": f"{folder.name}: {control}", "lines": lines, **cells(evidence)})
             print("| " + " | ".join(str(rows[-1][c]) for c in SHOWN) + " |", flush=True)
             if arguments.json:
                 arguments.json.write_text(json.dumps(rows, indent=1) + "\n")

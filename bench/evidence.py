@@ -34,7 +34,8 @@ def cut_down_of(folder: Path, record: Record) -> Program | None:
 
 def evaluated(folder: Path, effort: str, with_cost: bool) -> tuple[dict[str, object], Evidence]:
     record = read_record(folder)
-    assert record is not None and record.model is not None, f"{folder}: no result"  # noqa: PT018
+    assert record is not None, f"{folder}: no result"
+    assert record.model is not None, f"{folder}: a result without its model"
     transformer, task = load_model_and_task(record.model, record.task)
     assert task is not None
     program, cut_down = load_program(folder), cut_down_of(folder, record)
@@ -42,10 +43,19 @@ def evaluated(folder: Path, effort: str, with_cost: bool) -> tuple[dict[str, obj
     start = time.perf_counter()
     evidence = evaluate(program, transformer, task, cut_down, {"full": FULL, "quick": QUICK}[effort])
     seconds = time.perf_counter() - start
-    replaced = [line.interchange_cut_down for line in evidence.lines if line.interchange_cut_down is not None]
     return {
         "model": folder.name,
         "lines": program.lines,
+        **cells(evidence),
+        "seconds": round(seconds, 1),
+        "cost": None if step is None else round(seconds / step),
+    }, evidence
+
+
+def cells(evidence: Evidence) -> dict[str, object]:
+    """What a table says of the evidence for one program."""
+    replaced = [line.interchange_cut_down for line in evidence.lines if line.interchange_cut_down is not None]
+    return {
         "cut down": shown(evidence.model_cut_down),
         "agreement": shown(evidence.program),
         "edited": shown(evidence.edited),
@@ -55,9 +65,7 @@ def evaluated(folder: Path, effort: str, with_cost: bool) -> tuple[dict[str, obj
         "splice": by_line(evidence, "splice"),
         "complement": shown(evidence.complement),
         "verdict": evidence.grade or "not causal",
-        "seconds": round(seconds, 1),
-        "cost": None if step is None else round(seconds / step),
-    }, evidence
+    }
 
 
 def shown(measure: Measure) -> str:

@@ -6,9 +6,9 @@ Pairs and triples of them give the same answers by different means, so that answ
 import pytest
 
 from drasp.decompiler.pipeline import decompile
+from truth.families import families
 from truth.score import score
 from truth.specs import QUICK, family_spec
-from truth.specs import _family as family  # pyright: ignore[reportPrivateUsage]
 
 SEED = 5
 KNOWN = [
@@ -31,7 +31,8 @@ KNOWN = [
 @pytest.mark.parametrize(("name", "mechanism"), KNOWN)
 def test_of_several_programs_with_the_same_answers_the_models_own_is_found(name: str, mechanism: str):
     assert mechanism in QUICK[name]
-    spec = family_spec("quick", family(name), mechanism, SEED)
+    family = next(each for each in families() if each.name == name)
+    spec = family_spec("quick", family, mechanism, SEED)
     found = decompile(spec.compiled.transformer, spec.task)
     assert found.verdict == "decompiled"
     assert score(spec.compiled.program, found.program, spec.compiled.transformer, spec.task).right, str(found.program)

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from drasp.causal.measures import Logits
-from drasp.causal.mechanism import Mechanism, extended, last_of
+from drasp.causal.mechanism import Mechanism
 from drasp.causal.swaps import product_terms
 from drasp.causal.trials import Answers, Outcome, Pairs, Trials, outcome
 from drasp.edits import Edit, Replaced, Shifted
 from drasp.forward import Forward
 from drasp.language import Program
-from drasp.sites import NO_COMPONENT, OUT, Component, Edge, NormSite, Product, Receiver, Sender, Site
+from drasp.sites import NO_COMPONENT, OUT, Component, Edge, NormSite, Product, Receiver, Sender, Site, last_of, through
 from drasp.transformer import Transformer
 
 
@@ -64,7 +64,7 @@ class _Complement:
             if not named:
                 edges.append(Edge(sender, receiver))
             elif sender.kind == "head" and sender not in named:
-                known = {extended(s, sender) for s in self.mechanism.edges.get(sender.receivers[2], ())}
+                known = {through(s, sender) for s in self.mechanism.edges.get(sender.receivers[2], ())}
                 edges += [Edge(p, receiver) for p in sorted(known - named, key=str) if p.origin != NO_COMPONENT]
         return edges
 

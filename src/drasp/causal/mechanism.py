@@ -45,6 +45,8 @@ from drasp.sites import (
     Receiver,
     Sender,
     Site,
+    last_of,
+    through,
 )
 
 
@@ -56,16 +58,6 @@ class Heard:
     sender: Sender
     receiver: Receiver
     folded: bool = False
-
-
-def last_of(sender: Sender) -> Component:
-    """The component whose output a sender is, or is a part of."""
-    return sender.heads[-1] if isinstance(sender, Path) else sender
-
-
-def extended(sender: Sender, head: Component) -> Path:
-    """What a head's output has of what it hears from a sender."""
-    return Path(sender.origin, (*sender.heads, head)) if isinstance(sender, Path) else Path(sender, (head,))
 
 
 class Mechanism:
@@ -82,7 +74,7 @@ class Mechanism:
             match statement:
                 case Aggregate():
                     read = [h for h in self.heard[name] if h.receiver in _value_sides(statement)]
-                    found = (extended(h.sender, _head_of(h.receiver)) for h in read)
+                    found = (through(h.sender, _head_of(h.receiver)) for h in read)
                     self.senders[name] = tuple(dict.fromkeys(found))
                 case ElementWise():
                     self.senders[name] = self.components(name)
@@ -123,7 +115,7 @@ class Mechanism:
         if component.kind == "head" and behind:
             for h in behind:
                 if h.receiver in inner:
-                    yield Heard(h.operand, extended(h.sender, component), receiver, folded=True)
+                    yield Heard(h.operand, through(h.sender, component), receiver, folded=True)
         else:
             for operand in dict.fromkeys(h.operand for h in behind) or operands[:1]:
                 yield Heard(operand, component, receiver, folded=True)

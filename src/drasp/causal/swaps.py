@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from drasp.causal.measures import Logits
-from drasp.causal.mechanism import Heard, Mechanism, last_of
+from drasp.causal.mechanism import Heard, Mechanism
 from drasp.causal.trials import Pairs
 from drasp.edits import Edit, Replaced, Scaled
 from drasp.forward import Forward
@@ -32,7 +32,7 @@ from drasp.language.syntax import (
 )
 from drasp.rewriting.rewrite import fresh_name
 from drasp.sequences import Sequences
-from drasp.sites import NO_COMPONENT, OUT, Anatomy, Component, Edge, Path, Product, Receiver, Sender, Site
+from drasp.sites import NO_COMPONENT, OUT, Anatomy, Component, Edge, Path, Product, Receiver, Sender, Site, last_of
 from drasp.transformer import Transformer
 
 
@@ -373,9 +373,14 @@ def _separated(program: Program, projects: tuple[str, ...]) -> tuple[Program, di
             if meant and apart not in names.values():
                 names[name] = apart
                 statements.append(ElementWise(apart, (Operand(read),), PrimitiveFunction("no_op")))
-            statements.append(s.map(lambda o: replace(o, variable=apart) if o.variable == read else o) if meant else s)  # noqa: B023
+            statements.append(_reading(s, read, apart) if meant else s)
         program = replace(program, statements=tuple(statements))
     return program, names
+
+
+def _reading(statement: Statement, old: str, new: str) -> Statement:
+    """The statement, which reads one variable instead of another."""
+    return statement.map(lambda o: replace(o, variable=new) if o.variable == old else o)
 
 
 # ------------------------------------------------------------------------------------- what lines are

@@ -75,7 +75,7 @@ class Trials:
         """Pairs whose base and source differ; fewer than asked for where a task has few such."""
         parts = [_pairs(task, kind, amount, rng) for kind in range(len(SOURCES))]
         forward, pad = Forward(transformer), task.vocabulary.ids["PAD"]
-        base, source = (_stacked([part[side] for part in parts], pad) for side in (0, 1))
+        base, source = (stacked([part[side] for part in parts], pad) for side in (0, 1))
         kinds = torch.cat([torch.full((len(part[0]),), kind) for kind, part in enumerate(parts)])
         batches: list[Pairs] = []
         for rows, ours in base.batches(_TOKENS):
@@ -133,7 +133,7 @@ def _pairs(task: Task, kind: int, amount: Amount, rng: np.random.Generator) -> t
     return bases.rows(rows), sources.rows(rows)
 
 
-def _stacked(parts: list[Inputs], pad: int) -> Inputs:
+def stacked(parts: list[Inputs], pad: int) -> Inputs:
     """All inputs of several pools."""
     width = max(part.ids.shape[1] for part in parts)
 

@@ -99,7 +99,7 @@ def eliminate(
     state: State,
     moves: Callable[[State], Sequence[Move[State]]],
     judge: Judge[State],
-    target: Callable[[State, State], float | None],
+    target: Callable[[State], float | None],
     accepted: Callable[[State, float], None],
     patience: int = 5,
     harm: Harm[State] | None = None,
@@ -107,9 +107,9 @@ def eliminate(
 ) -> State:
     """As much as can go while agreement stays at `target`; `accepted` hears of every state on the way.
 
-    The target is of a state and the one that would follow it; where there is none, that is not wanted. `patience`: so
-    many failures in a row end it. `harm` spares looking at every move; `worth` is what a state gains over another: the
-    moves that cost least for it go first, and those without are no moves.
+    Where there is no target, the state is not wanted. `patience`: so many failures in a row end it. `harm` spares
+    looking at every move; `worth` is what a state gains over another: the moves that cost least for it go first, and
+    those without are no moves.
     """
     failed: set[Hashable] = set()
     known: dict[Hashable, float] = {}
@@ -126,7 +126,7 @@ def eliminate(
         count = int(min(most, _first_count([known[move.name] for move in ranked], judge.hopeless)))
         while True:
             candidate = _apply_all(state, ranked[:count])
-            wanted = target(state, candidate)
+            wanted = target(candidate)
             result, agreement = (candidate, 0.0) if wanted is None else judge.mended(candidate, wanted)
             if wanted is not None and agreement >= wanted:
                 state = result

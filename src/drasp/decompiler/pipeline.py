@@ -206,7 +206,8 @@ def _with_better_constants(search: Search, judge: Judge[Graph], graph: Graph) ->
     """
     plain = search.with_means(graph)
     enough = search.graph_match(graph) - AS_WELL
-    for fresh in (plain, judge.settle(plain)) if plain.is_like(graph) else ():
+    for constants in (lambda: plain, lambda: judge.settle(plain)) if plain.is_like(graph) else ():
+        fresh = constants()
         if search.graph_match(fresh) >= enough and judge.spare(fresh) >= 0:
             return fresh
     return judge.improved(graph) or graph
@@ -242,16 +243,16 @@ def squeeze_lines(search: Search, state: State) -> State:
     return State(state.graph, shorter)
 
 
-def _target(search: Search, purpose: Purpose, start: Graph) -> Callable[[Graph, Graph], float | None]:
-    """The agreement that a graph must have which would follow another one; none where it is not wanted."""
+def _target(search: Search, purpose: Purpose, start: Graph) -> Callable[[Graph], float | None]:
+    """The agreement that a graph must have; none where it is not wanted."""
     usual = max(search.target, purpose.agreement)
     first = search.lines(start)
     if first is None or not purpose.price:
-        return lambda _before, _after: usual
+        return lambda _: usual
     match = search.graph_match(start)
 
-    def target(_before: Graph, after: Graph) -> float | None:
-        lines = search.lines(after)
+    def target(shorter: Graph) -> float | None:
+        lines = search.lines(shorter)
         return None if lines is None else max(LOWEST, match - purpose.price * (first - lines))
 
     return target

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drasp.causal.trials import Amount, Trials, _stacked
+from drasp.causal.trials import Amount, Trials, stacked
 from drasp.decompiler.checkpoint import Found, Progress, State, load, store
 from drasp.decompiler.components import Components, Graph
 from drasp.decompiler.elimination import Judge
@@ -54,12 +54,11 @@ class Effort:
 
     inputs: int = 480  # on which constants are settled, and as many on which agreement decides
     graph_patience: int = 3  # failures in a row that end a pass on the graph; settling them is dear
-    patience: int = 5  # and one on the program
     thorough: bool = True  # a last round of passes that gives up agreement for lines
 
 
 THOROUGH = Effort()
-QUICK = Effort(inputs=240, graph_patience=2, patience=2, thorough=False)
+QUICK = Effort(inputs=240, graph_patience=2, thorough=False)
 
 
 def agreement_asked_for(accuracy: float) -> float:
@@ -137,7 +136,7 @@ class Search:
         each = round(count * _EDITED / len(EDITS))
         edited = [self.task.edited(self.task.pool(each, rng), kind, rng) for kind in EDITS]
         inputs = [self.task.pool(count - each * len(EDITS), rng), *edited]
-        return _stacked(inputs, self.task.vocabulary.ids["PAD"])
+        return stacked(inputs, self.task.vocabulary.ids["PAD"])
 
     def once(self, name: str, run: Callable[[State], State], state: State) -> State:
         """A pass; what it gives is stored, and not computed again when an interrupted run is resumed."""
