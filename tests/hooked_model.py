@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 from transformers import GPT2LMHeadModel
 
-from drasp.edits import Edit, Replaced, Scaled, edited
+from drasp.edits import Edit, Replaced, Scaled, Shifted, edited
 from drasp.sites import (
     NO_COMPONENT,
     OUT,
     POSITION,
     TOKEN,
     Component,
+    ConstantNorm,
     Edge,
     NormSite,
     Path,
@@ -46,9 +47,12 @@ class HookedModel:
         self.biases = torch.zeros(config.n_embd, dtype=torch.float64)
         self.roots: dict[Receiver, Tensor] = {}
         self.patterns: dict[Component, Tensor] = {}
+        self.fixed: dict[Component, Tensor] = {}
         for number, block in enumerate(body.h):
             heads = [Component("head", number, h) for h in range(config.n_head)]
             outputs = {head: self.head(head, block) for head in heads}
+            if any(isinstance(site, ConstantNorm) for site in self.edits):
+                self.fixed |= {head: self.fixed_by(head, block) for head in heads}
             self.sent |= {head: self.edited(head, value) for head, value in outputs.items()}
             self.biases = self.biases + block.attn.c_proj.bias
             mlp = Component("mlp", number)
@@ -66,7 +70,29 @@ class HookedModel:
         if receiver.kind in ("query", "key", "value") and NormSite(receiver) not in self.edits:
             root = self.edited(NormSite(Receiver(receiver.layer, "attention")), root)
         self.roots[receiver] = self.edited(NormSite(receiver), root)[..., None]
-        return (x - x.mean(-1, keepdim=True)) / self.roots[receiver] * norm.weight + norm.bias
+        centred = x - x.mean(-1, keepdim=True)
+        edit = self.edits.get(ConstantNorm(receiver))
+        if edit is None:
+            return centred / self.roots[receiver] * norm.weight + norm.bias
+        constant = self.constant(receiver) - self.constant(receiver).mean()
+        return ((centred - constant) / self.roots[receiver] + constant / edit.by) * norm.weight + norm.bias
+
+    def constant(self, receiver: Receiver) -> Tensor:
+        """What no input changes of that which a receiver reads."""
+        heard = [v for head, v in self.fixed.items() if not self.is_replaced(Edge(head, receiver))]
+        shift = self.edits.get(receiver)
+        return sum(heard, self.biases) + (shift.by if isinstance(shift, Shifted) else 0)
+
+    def fixed_by(self, head: Component, block: torch.nn.Module) -> Tensor:
+        """What a head makes of its biases, and of constants that are divided by a number."""
+        receiver = head.receivers[2]
+        sites = (NormSite(receiver), NormSite(Receiver(receiver.layer, "attention")), ConstantNorm(receiver))
+        by = next((self.edits[site].by for site in sites if site in self.edits), None)
+        constant = self.constant(receiver) - self.constant(receiver).mean()
+        behind_norm = block.ln_1.bias + (0 if by is None else constant / by * block.ln_1.weight)
+        width = self.model.config.n_embd // self.model.config.n_head
+        value = block.attn.c_attn(behind_norm)[self.columns(receiver)]
+        return value @ block.attn.c_proj.weight[head.head * width : (head.head + 1) * width]
 
     def head(self, head: Component, block: torch.nn.Module) -> Tensor:
         width = self.model.config.n_embd // self.model.config.n_head

@@ -162,7 +162,7 @@ def test_elimination_finds_what_changes_nothing_and_keeps_what_is_needed():
         components.whole(),
         lambda _: cutting(components, components.means(pool)),
         judge(components, pool),
-        lambda _: 1.0,
+        lambda *_: 1.0,
         lambda _, match: accepted.append(match),
     )
     assert graph.kept == {Edge(TOKEN, OUT)}

@@ -67,11 +67,12 @@ def cut_at_random(graph: Graph, means, seed: int) -> Graph:
 
 
 def random_graph(transformer: Transformer, seed: int) -> Graph:
-    """Edges, ways and products are cut, some norms are numbers, and constants are shifted."""
+    """Edges, ways and products are cut, some norms are numbers, others of constants alone, which are shifted."""
     rng, generator = random.Random(seed), torch.Generator().manual_seed(seed % 2**32)
     graph = Components(transformer).whole()
     norms = {r: 0.5 + rng.random() for r in graph.anatomy.receivers if rng.random() < 0.3}
-    graph = cut_at_random(replace(graph, norms=norms), AnyMeans(transformer.d_model), seed)
+    bare = {r: 0.5 + rng.random() for r in graph.anatomy.receivers if r.kind != "mlp" and rng.random() < 0.5}
+    graph = cut_at_random(replace(graph, norms=norms, bare=bare), AnyMeans(transformer.d_model), seed)
     shifts = torch.randn(len(graph.constants), transformer.d_model, generator=generator, dtype=torch.float64)
     shifted = {r: c + s for (r, c), s in zip(graph.constants.items(), shifts, strict=True)}
     return replace(graph, constants=shifted)

@@ -9,7 +9,8 @@ import torch
 from drasp.causal.mechanism import Mechanism
 from drasp.compiler import Compiled, Disguise, compile_program
 from drasp.decompiler.components import Graph
-from drasp.decompiler.moves import component_moves, edge_moves, is_dear, line_moves, norm_lines
+from drasp.decompiler.moves import component_moves, edge_moves, is_dear, line_moves, norm_lines, norm_moves
+from drasp.decompiler.pipeline import WORTH_OF_A_NORM, saved
 from drasp.decompiler.search import QUICK, Search, agreement_asked_for
 from drasp.language.syntax import ElementWise
 from drasp.rewriting.simplify import simplify
@@ -66,7 +67,7 @@ def test_a_line_that_goes_takes_what_it_stands_for(search, graph):
         assert smaller is not None
         after = simplify(search.written(smaller))
         assert after.lines < program.lines
-        assert search.size(smaller)[0] == after.lines
+        assert search.lines(smaller) == after.lines
         if statement.kind == "aggregate":
             gone = set(mechanism.senders[line])
             assert not any(
@@ -80,22 +81,46 @@ def test_what_an_mlp_reads_may_go_alone_or_all_but_it(search, graph):
     one = next(move for move in line_moves(search, graph) if str(move.name).startswith("a1 of line m1"))
     smaller = one.apply(graph)
     assert smaller is not None
-    assert search.size(smaller)[1] < search.size(graph)[1]
+    assert search.size(smaller).reads < search.size(graph).reads
 
 
 def test_what_is_asked_for_can_be_reached():
-    """Of a model that is right on few more than nine tenths of its inputs, not all of these."""
+    """Of a model that is right on few more than nine tenths of its inputs, hardly more than that."""
     found = [agreement_asked_for(accuracy) for accuracy in (1.0, 0.97, 0.94, 0.93, 0.9, 0.89, 0.0)]
-    assert found == pytest.approx([0.95, 0.93 / 0.97, 0.93 / 0.94, 0.99, 0.99, 0.95, 0.95])
+    assert found == pytest.approx([0.95, 0.95, 0.94, 0.93, 0.93, 0.95, 0.95])
 
 
-def test_inputs_that_a_model_has_right(search):
-    right = search.check.right(lambda batch: batch.logits)
-    assert 0 < right.hits < right.total
-    pool = search.check.answered_right()
-    assert len(pool) == right.hits
-    assert pool.right(lambda batch: batch.logits).value == 1.0
-    assert search.decisive is search.check, "of a model that is wrong as often all inputs decide"
+def test_answers_that_are_almost_another_do_not_decide(search):
+    found = [b.logits[i, j].sort().values for b in search.check.batches for i, j in b.valid.nonzero().tolist()]
+    margins = [float(each[-1] - each[-2]) for each in found]
+    clear = search.check.clear(1.2)
+    assert len(clear) == len(search.check)
+    kept = sum(int(batch.valid.sum()) for batch in clear.batches)
+    assert kept == sum(margin >= 1.2 * np.median(margins) for margin in margins) < len(margins)
+
+
+def test_constants_may_be_divided_by_a_number(search):
+    """Where a norm is real, what is constant beside it takes lines, unless it is divided by a number."""
+    whole = search.components.whole()
+    graph = whole.cut([Edge(TOKEN, HEADS[0].receivers[2])], search.means)
+    moves = {str(move.name): move for move in norm_moves(search, graph)}
+    bare = moves[f"constant at {OUT}"].apply(graph)
+    assert bare is not None
+    assert bare.bare == {OUT: search.mean_norms[OUT]}
+    assert f"constant at {OUT}" not in {str(move.name) for move in norm_moves(search, bare)}
+    every = moves["constants"].apply(graph)
+    assert every is not None
+    assert set(every.bare) == {r for r in graph.live_receivers() if r.kind != "mlp"}
+    assert simplify(search.written(every)).lines < simplify(search.written(graph)).lines
+
+
+def test_norms_are_worth_less_than_other_lines(search, graph):
+    fixed = replace(graph, norms={OUT: 2.0})
+    assert search.lines(fixed) < search.lines(graph)
+    norms = search.size(graph).norms - search.size(fixed).norms
+    others = search.lines(graph) - search.lines(fixed) - norms
+    assert norms == 1
+    assert saved(search, graph, fixed) == pytest.approx(others + WORTH_OF_A_NORM)
 
 
 def test_a_norm_of_one_one_hot_variable_is_free(search, graph):

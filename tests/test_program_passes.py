@@ -279,7 +279,7 @@ def test_moves_are_ranked_by_what_they_cost_for_what_they_are_worth():
     def worth(before: int, after: int) -> float:
         return 0.0 if after == before - 1 else 1.0
 
-    state = eliminate(10, lambda _: moves, judge, lambda _: 0.9, lambda s, _: order.append(s), worth=worth)
+    state = eliminate(10, lambda _: moves, judge, lambda *_: 0.9, lambda s, _: order.append(s), worth=worth)
     assert order == [7, 4, 1]
     assert state == 1, "what is worth nothing is no move"
 
@@ -288,7 +288,7 @@ def test_constants_are_settled_anew_before_a_failure_counts():
     """Two that agree too seldom go once what is left has been settled."""
     match = {3: 0.92, 2: 0.85, 13: 0.99, 12: 0.95, 11: 0.8, 1: 0.0, 0: 0.0, 10: 0.0}
     judge = counting_judge(match, settle_longer=lambda state: state + 10 if state == 3 else state)
-    taken = eliminate(3, lambda _: [less(1)], judge, lambda _: 0.9, lambda *_: None, patience=1)
+    taken = eliminate(3, lambda _: [less(1)], judge, lambda *_: 0.9, lambda *_: None, patience=1)
     assert taken == 12
 
 

@@ -346,7 +346,7 @@ def test_names_and_rounding_leave_sites_as_they_are(monkeypatch):
     """Whatever name is taken: here all are."""
     program, pool = cut_program(0)
     trials = Trials.draw(random_transformer(0, 1, 1), TASK, Amount(1, 1), np.random.default_rng(0))
-    judge = Judge(program, pool, pool, trials, 0.0)
+    judge = Judge(program, pool, pool, trials, 0.0, 0.0)
     monkeypatch.setattr(Judge, "passes", lambda *_: True)
     for step in (name_projects, round_projects, round_selects):
         after = step(program, judge)

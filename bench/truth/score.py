@@ -18,7 +18,7 @@ from torch import Tensor
 from drasp.edits import Edit, Replaced
 from drasp.language import Interpreter
 from drasp.language.interpreter import pattern_of
-from drasp.language.syntax import ONE, Aggregate, ElementWise, Program, Select
+from drasp.language.syntax import ONE, Aggregate, ElementWise, Operand, Program, Select, Statement
 from drasp.measure import Share, predictions
 from drasp.rewriting.rewrite import dense_ops
 from drasp.rewriting.simplify import simplify
@@ -84,7 +84,7 @@ def score(truth: Program, found: Program, model: Subject, task: Task, seed: int 
     weights = {unit: reading_weights(model, unit, inputs) for unit in known}
     folded = tables(truth, weights, pools)
     wanted = graph_of(truth, known, constant_queries(truth, weights, inputs), folded)
-    constant, tabled = constant_queries(found, weights, inputs), tables(found, weights, pools)
+    constant, tabled = constant_queries(found, weights, inputs), same_functions(found, truth, folded)
     there = graph_of(found, known, constant, tabled, mentioned(truth))
     heads = [unit for unit in known if any(component.kind == "head" for component in unit)]
     parts = [unit for unit in known if not set(variables(truth, unit)) <= folded]
@@ -274,18 +274,31 @@ def constant_queries(program: Program, weights: Mapping[Unit, Tensor], inputs: I
     return found
 
 
+def same_functions(program: Program, truth: Program, which: set[str]) -> set[str]:
+    """The functions of one variable in a program that stand for the MLPs of some in the truth."""
+    mlps = {c for line in truth.statements if line.name in which for c in components(line)}
+    return {line.name for line in program.statements if _read_alone(line) and components(line) & mlps}
+
+
+def _read_alone(line: Statement) -> Operand | None:
+    """The variable that a function reads, where it is the only one."""
+    read = [operand for operand in line.inputs if operand != ONE] if isinstance(line, ElementWise) else []
+    return read[0] if len(read) == 1 and not read[0].norm else None
+
+
 def tables(program: Program, weights: Mapping[Unit, Tensor], pools: Sequence[Inputs]) -> set[str]:
     """The functions of one variable that is one-hot wherever they are read, and hence linear in it."""
     found: set[str] = set()
     for line in program.statements:
-        if not isinstance(line, ElementWise) or len(line.inputs) != 1 or line.inputs[0].norm:
+        operand = _read_alone(line)
+        if operand is None:
             continue
         weight = [weights[unit] for unit in weights if components(line) & unit]
         if not weight:
             continue
         total = torch.stack(weight).sum(0)
         read = total > READ * total.max()
-        values = [Interpreter.of(program).values(pool.ids, pool.positions, line.inputs)[0] for pool in pools]
+        values = [Interpreter.of(program).values(pool.ids, pool.positions, [operand])[0] for pool in pools]
         if all(bool((value.amax(-1)[read] > ONE_HOT).all()) for value in values):
             found.add(line.name)
     return found

@@ -67,6 +67,7 @@ class _Pass:
         self.is_narrow = False
         self.biases = torch.zeros_like(model.final_norm.bias)[None, None]
         self.roots: dict[Receiver, Tensor] = {}
+        self.fixed: dict[Component, Float[Tensor, " d_model"]] = {}  # what heads make of constants
         self.patterns: dict[Component, Tensor] = {}
         self.attention_bias: dict[bool, Tensor] = {}
 
@@ -267,7 +268,36 @@ class _Pass:
         for site in self.plan.norm_sites(receiver):
             self.note(site, root)
         self.roots[receiver] = root[..., None]
-        return norm.gain * _centred(x) / self.roots[receiver] + norm.bias
+        y = norm.gain * _centred(x) / self.roots[receiver] + norm.bias
+        if receiver not in self.plan.bare:
+            return y
+        other = torch.as_tensor(self.plan.bare[receiver], dtype=x.dtype)[..., None]
+        return y + norm.gain * _centred(self.constant_part(receiver)) * (1 / other - 1 / self.roots[receiver])
+
+    def constant_part(self, receiver: Receiver) -> Float[Tensor, " d_model"]:
+        """What of that which a receiver reads is the same for all inputs: biases, constants, what heads make of these.
+
+        Known only where somebody's constants are edited.
+        """
+        edits = self.plan.edges.get(receiver, {})
+        x = self.biases[0, 0]
+        for head in (s for s in self.plan.anatomy.senders_to(receiver) if s.kind == "head"):
+            x = x + (0.0 if isinstance(edits.get(head), Replaced) else self.fixed[head])
+        match self.plan.edits.get(receiver):
+            case Shifted(by):
+                return x + by
+            case _:
+                return x
+
+    def fixed_by(self, head: Component, layer: Layer) -> Float[Tensor, " d_model"]:
+        """What a head sends whatever it attends to: its biases, and constants that its norm divides by a number."""
+        receiver, norm, attention = head.receivers[2], layer.attention_norm, layer.attention
+        x, edit = norm.bias, self.norm_edit(receiver)
+        by = edit.by if isinstance(edit, Replaced) else self.plan.bare.get(receiver)
+        if by is not None and not (isinstance(by, Tensor) and by.ndim):
+            x = x + norm.gain * _centred(self.constant_part(receiver)) / by
+        value = x @ attention.side(2)[:, head.head] + attention.side_bias(2)[head.head]
+        return value @ attention.output_of(head.head)
 
     def norm_edit(self, receiver: Receiver) -> Edit | None:
         """Of its norm, or that of all heads of its layer, whose values are at all positions."""
@@ -323,6 +353,8 @@ class _Pass:
             self.become_narrow()
         every = plan.anatomy.heads(number)
         heads = [head for head in every if plan.computes(head)]
+        if plan.bare:
+            self.fixed |= {head: self.fixed_by(head, layer) for head in heads}
         mixed = self.mixed(heads, layer) if heads else {}
         for head in every:
             self.send(head, lambda: mixed[head] @ attention.output_of(head.head))  # noqa: B023

@@ -56,6 +56,14 @@ def predictions(logits: Float[Tensor, "n width n_vocab"], output: Output) -> Pre
     return logits.argmax(-1) if output == "softmax" else logits > 0
 
 
+def margins(logits: Float[Tensor, "*batch n_vocab"], output: Output) -> Float[Tensor, "*batch"]:
+    """By how much an answer is preferred to the nearest other one."""
+    if output == "sigmoid":
+        return logits.abs().amin(-1)
+    first, second = logits.topk(2, dim=-1).values.unbind(-1)
+    return first - second
+
+
 def agreeing(a: Predictions, b: Predictions, counted: Bool[Tensor, "n width"]) -> Bool[Tensor, " n"]:
     """Which inputs have the same predictions at all positions that count."""
     same = a == b

@@ -13,6 +13,7 @@ from drasp.sites import (
     SIDES,
     Anatomy,
     Component,
+    ConstantNorm,
     Edge,
     NormSite,
     Path,
@@ -45,6 +46,7 @@ class Plan:
     watched: set[Receiver] = field(default_factory=set)  # where something is recorded, whatever becomes of it
     patterns: set[Component] = field(default_factory=set)  # heads whose weights are asked for
     roots: set[Receiver] = field(default_factory=set)  # receivers whose norm's divisor is edited or asked for
+    bare: dict[Receiver, float | Tensor] = field(default_factory=dict)  # what divides the constants of receivers
     stream: bool = False  # whether some receiver reads it whole
 
     def __post_init__(self) -> None:
@@ -81,6 +83,8 @@ class Plan:
             case NormSite(receiver):
                 self.roots.add(receiver)
                 self._note_part(site, receiver)
+            case ConstantNorm(receiver):
+                self._note_constant(site, receiver)
             case Receiver():
                 self._note_part(site, site)
                 if site in self.record or not isinstance(self.edits[site], Shifted):
@@ -101,6 +105,17 @@ class Plan:
             self.edges.setdefault(receiver, {})[sender] = edit
         if isinstance(edit, Scaled) and isinstance(edit.by, Tensor) and not self._is_replaced(receiver):
             self.gated.add(receiver)
+
+    def _note_constant(self, site: ConstantNorm, receiver: Receiver) -> None:
+        match self.edits.get(site):
+            case Replaced(by) if site not in self.record:
+                self.bare[receiver] = by
+                self.roots.add(receiver)
+                self._note_part(site, receiver)
+                # What heads make of constants has to be known, head by head.
+                self.inner.update(c for c in self.anatomy.senders_to(receiver) if c.kind == "head")
+            case _:
+                raise DraspError(f"{site}: a constant's norm can be replaced, and not edited otherwise or recorded")
 
     def _note_part(self, site: Site, receiver: Receiver) -> None:
         if site in self.record:

@@ -11,6 +11,8 @@
     layer 0 attention norm              the same for all heads of a layer, which share one layer norm as long as all
                                         of them read the same
     layer 0 mlp norm, final norm
+    layer 0 head 1 query constant norm  what a receiver's layer norm divides the constant part of the stream by: biases,
+    final constant norm                 and what no input changes
     token -> layer 0 head 1 query       an edge: what one component sends to one receiver
     token > layer 0 head 1 -> out       an edge of a path: that part of a head's output that comes from the token
     token * pos -> layer 0 head 1 pattern
@@ -128,6 +130,16 @@ class NormSite:
 
 
 @dataclass(frozen=True)
+class ConstantNorm:
+    """What a receiver's layer norm divides what is constant in the stream by: [batch, pos], as a rule its divisor."""
+
+    receiver: Receiver
+
+    def __str__(self) -> str:
+        return str(NormSite(self.receiver)).removesuffix("norm") + "constant norm"
+
+
+@dataclass(frozen=True)
 class Path:
     """That part of the last head's output that comes from the origin by way of all heads in their order."""
 
@@ -176,7 +188,7 @@ class Product:
         return f"{self.query} * {self.key} -> {self.head} pattern"
 
 
-Site: TypeAlias = Component | Receiver | Pattern | NormSite | Edge | Product
+Site: TypeAlias = Component | Receiver | Pattern | NormSite | ConstantNorm | Edge | Product
 
 
 # ------------------------------------------------------------------------------------ reading
@@ -235,6 +247,12 @@ def _sender(text: str) -> Sender | None:
 def parse_site(text: str) -> Site | None:
     """The site that a text spells; None where it spells none."""
     left, arrow, right = text.partition(" -> ")
+    if not arrow and text.endswith(" constant norm"):
+        match _plain(text.replace(" constant norm", " norm")):
+            case NormSite(receiver) if receiver.kind not in ("attention", "mlp"):
+                return ConstantNorm(receiver)
+            case _:
+                return None
     if not arrow:
         plain = _plain(text)
         return None if plain == NO_COMPONENT else plain
@@ -322,6 +340,8 @@ class Anatomy:
                 return head in self.senders
             case NormSite(receiver):
                 return receiver in self.receivers or (receiver.kind == "attention" and receiver.layer < self.n_layers)
+            case ConstantNorm(receiver):
+                return receiver in self.receivers and receiver.kind != "mlp"
             case Edge(sender, receiver):
                 return receiver in self.receivers and self._can_send(sender, receiver)
             case Product(query, key, head):

@@ -47,6 +47,7 @@ from drasp.sites import (
     SIDES,
     TOKEN,
     Component,
+    ConstantNorm,
     Edge,
     NormSite,
     Path,
@@ -166,6 +167,23 @@ class _Model:
             case _:
                 raise DraspError(f"{sites[0]}: what was done there has no program; expected a number instead")
 
+    def divisors(self, receiver: Receiver) -> "_Divisors":
+        match self.edits.get(ConstantNorm(receiver)):
+            case None:
+                return _Divisors(self.norm_constant(receiver))
+            case Replaced(float(by)):
+                return _Divisors(self.norm_constant(receiver), by)
+            case _:
+                raise DraspError(f"{ConstantNorm(receiver)}: what was done there has no program; expected a number")
+
+
+@dataclass(frozen=True)
+class _Divisors:
+    """The numbers that a layer norm divides by: everything, or what is constant. None: the root of the variance."""
+
+    all: float | None = None
+    constants: float | None = None
+
 
 def write_program(
     transformer: Transformer, edits: Mapping[Site, Edit], vocabulary: Vocabulary, output: Output
@@ -180,7 +198,7 @@ def write_program(
         model.biases = total([model.biases, Stream((), layer.attention.output.bias.double())])
         mlp = Component("mlp", number)
         model.send(mlp, _write_mlp(writer, mlp, layer.mlp, layer.mlp_norm, model))
-    reading = writer.read(model.seen(OUT), transformer.final_norm, model.norm_constant(OUT), OUT)
+    reading = writer.read(model.seen(OUT), transformer.final_norm, model.divisors(OUT), OUT)
     unembedding = transformer.unembedding.double()
     names = [writer.project(operand, matrix @ unembedding.T, senders) for operand, matrix, senders in reading.merged()]
     names.append(writer.project(ONE, (reading.constant @ unembedding.T)[None], ()))
@@ -286,10 +304,10 @@ class _Writer:
         self.note(name, source.variable, senders, OUT)
         return name
 
-    def read(self, stream: Stream, norm: LayerNorm, constant: float | None, receiver: Receiver) -> _Reading:
+    def read(self, stream: Stream, norm: LayerNorm, divisors: _Divisors, receiver: Receiver) -> _Reading:
         """Layer norm as something linear: centre, times the gain, over a norm (a line) or a constant."""
         gain, bias = norm.gain.double(), norm.bias.double()
-        linear = _linear_norm(stream, norm, constant)
+        linear = _linear_norm(stream, norm, divisors)
         if linear is not None:
             terms = tuple(replace(term, matrix=term.matrix * gain) for term in linear.terms)
             return _Reading(terms, bias if linear.constant is None else bias + linear.constant * gain)
@@ -301,6 +319,10 @@ class _Writer:
             self.store(f"{op}.{i}", matrix)
         inputs = tuple(Operand(variable) for variable, _, _ in variables)
         self.add(Norm(name, inputs, TensorName(op), norm.eps), (NormSite(receiver),))
+        if divisors.constants is not None and stream.constant is not None:
+            # The constant counts in the norm, but is itself divided by a number.
+            bias = bias + _centred(stream.constant) * gain / divisors.constants
+            centred = centred[:-1]
         return _Reading(tuple(replace(term, matrix=term.matrix * gain) for term in centred), bias, name)
 
 
@@ -308,20 +330,26 @@ def _centred(matrix: Float[Tensor, "*dims d_model"]) -> Float[Tensor, "*dims d_m
     return matrix - matrix.mean(-1, keepdim=True)
 
 
-def _linear_norm(stream: Stream, norm: LayerNorm, divisor: float | None) -> Stream | None:
+def _linear_norm(stream: Stream, norm: LayerNorm, divisors: _Divisors) -> Stream | None:
     """The normed stream where that is linear in its variables; None where it takes a norm of its own."""
     centred = [replace(term, matrix=_centred(term.matrix)) for term in stream.terms]
     constant = None if stream.constant is None else _centred(stream.constant)
-    if divisor is not None:
-        return Stream(tuple(centred), constant).times(1 / divisor)
+    if divisors.all is not None:
+        return Stream(tuple(centred), constant).times(1 / divisors.all)
     match merged(centred):
         case []:
-            return Stream((), None if constant is None else constant / _root(constant, norm.eps))
+            return Stream(
+                (), None if constant is None else constant / (divisors.constants or _root(constant, norm.eps))
+            )
         case [("token" | "pos" as variable, matrix, _)]:
             # One direction at a time: each row has its norm, and the constant, divided by it, is a table too.
             root = _root(matrix if constant is None else matrix + constant, norm.eps)
-            rows = [] if constant is None else [Term(variable, constant.expand_as(matrix))]
-            return Stream(tuple(replace(term, matrix=term.matrix / root) for term in (*centred, *rows)))
+            terms = tuple(replace(term, matrix=term.matrix / root) for term in centred)
+            if constant is None:
+                return Stream(terms)
+            if divisors.constants is not None:
+                return Stream(terms, constant / divisors.constants)
+            return Stream((*terms, Term(variable, constant.expand_as(matrix) / root)))
         case _:
             return None
 
@@ -332,15 +360,15 @@ def _root(rows: Float[Tensor, "*dims d_model"], eps: float) -> Float[Tensor, "*d
 
 def _write_heads(writer: _Writer, number: int, layer: Layer, model: _Model) -> list[tuple[Component, Stream]]:
     """Each head's queries, keys and values. Receivers that see the same share what they read."""
-    known: list[tuple[Stream, float | None, _Reading, list[Receiver]]] = []
+    known: list[tuple[Stream, _Divisors, _Reading, list[Receiver]]] = []
 
     def read(receiver: Receiver) -> _Reading:
-        seen, constant = model.seen(receiver), model.norm_constant(receiver)
-        for stream, its_constant, reading, receivers in known:
-            if its_constant == constant and _same(stream, seen):
+        seen, divisors = model.seen(receiver), model.divisors(receiver)
+        for stream, its_divisors, reading, receivers in known:
+            if its_divisors == divisors and _same(stream, seen):
                 receivers.append(receiver)
                 return reading
-        known.append((seen, constant, writer.read(seen, layer.attention_norm, constant, receiver), [receiver]))
+        known.append((seen, divisors, writer.read(seen, layer.attention_norm, divisors, receiver), [receiver]))
         return known[-1][2]
 
     heads = [
@@ -412,7 +440,7 @@ def _write_mlp(writer: _Writer, component: Component, mlp: Mlp, norm: LayerNorm,
     weight, bias = mlp.hidden.weight.double(), mlp.hidden.bias.double()
     gain, shift, out = norm.gain.double(), norm.bias.double(), mlp.output.weight.double()
     out_bias = mlp.output.bias.double()
-    linear = _linear_norm(seen, norm, model.norm_constant(receiver))
+    linear = _linear_norm(seen, norm, model.divisors(receiver))
     match merged(linear.terms) if linear else None:
         case [] | [("token" | "pos", _, _)] as variables if linear:
             # A function of one direction at a time is a table.

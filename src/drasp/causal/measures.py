@@ -147,14 +147,6 @@ Logits = Float[Tensor, "batch wanted n_vocab"]
 Where = Bool[Tensor, "batch wanted"]
 
 
-def margins(logits: Logits, output: Output) -> Float[Tensor, "batch wanted"]:
-    """By how much an answer is preferred to the nearest other one."""
-    if output == "sigmoid":
-        return logits.abs().amin(-1)
-    first, second = logits.topk(2, dim=-1).values.unbind(-1)
-    return first - second
-
-
 def differing(a: Logits, b: Logits, output: Output) -> Where:
     """Where the answers are not the same."""
     differs = predictions(a, output) != predictions(b, output)

@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.causal.measures import CLEAR_IN_MODEL, EVEN, VAGUE, Cases, Logits, alike, differing, margins
+from drasp.causal.measures import CLEAR_IN_MODEL, EVEN, VAGUE, Cases, Logits, alike, differing
 from drasp.forward import Forward
+from drasp.measure import margins
 from drasp.sequences import Sequences
 from drasp.tasks import EDITS, Inputs, Task
 from drasp.transformer import Transformer

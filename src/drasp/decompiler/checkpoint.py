@@ -83,6 +83,7 @@ def store(file: Path, progress: Progress, identity: Identity, seconds: float) ->
                 "kept": sorted(anatomy.edges.index(edge) for edge in graph.kept),
                 "norms": {str(anatomy.receivers.index(r)): value for r, value in graph.norms.items()},
                 "closed": sorted(map(str, graph.closed)),
+                "bare": {str(anatomy.receivers.index(r)): value for r, value in graph.bare.items()},
                 "program": program(f"state{i}", state.program),
             }
         )
@@ -145,6 +146,7 @@ def _state(i: int, content: Mapping[str, Any], anatomy: Anatomy, tensors: Mappin
         dict(zip(receivers, tensors[f"state{i}.constants"], strict=True)),
         {receivers[int(index)]: value for index, value in content["norms"].items()},
         frozenset(_cuttable(text) for text in content["closed"]),
+        {receivers[int(index)]: value for index, value in content["bare"].items()},
     )
     text = content["program"]
     return State(graph, None if text is None else _program(f"state{i}", text, tensors))

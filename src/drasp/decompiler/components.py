@@ -8,7 +8,7 @@ same that interventions are made of, so it is the model cut down, and its progra
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TypeAlias, TypeVar
 
@@ -25,6 +25,7 @@ from drasp.sites import (
     OUT,
     Anatomy,
     Component,
+    ConstantNorm,
     Edge,
     NormSite,
     Path,
@@ -47,7 +48,8 @@ Cuttable: TypeAlias = Edge | Product
 class Graph:
     """What is left of a model: edges, what each receiver hears instead of the others, and norms that are constant.
 
-    `closed` are ways through heads, and products of ways, that are cut though their edges are kept.
+    `closed` are ways through heads, and products of ways, that are cut though their edges are kept. `bare` receivers
+    have a real norm by which their constant is not divided, but by a number: else the constant would take lines.
     """
 
     anatomy: Anatomy
@@ -55,13 +57,19 @@ class Graph:
     constants: Mapping[Receiver, Float[Tensor, " d_model"]]
     norms: Mapping[Receiver, float | Float[Tensor, ""]]  # tensors only while they are settled
     closed: frozenset[Cuttable] = frozenset()
+    bare: Mapping[Receiver, float] = field(default_factory=dict[Receiver, float])
 
     @cached_property
     def edits(self) -> Edits:
         """What makes the whole model this graph."""
         shifts = {receiver: Shifted(self.constants[receiver]) for receiver in self.live_receivers()}
         norms = {NormSite(receiver): Replaced(value) for receiver, value in self.norms.items()}
-        return {**self.cuts, **shifts, **norms}
+        bare = {
+            ConstantNorm(receiver): Replaced(value)
+            for receiver, value in self.bare.items()
+            if receiver in shifts and receiver not in self.norms
+        }
+        return {**self.cuts, **shifts, **norms, **bare}
 
     @cached_property
     def cuts(self) -> Edits:

@@ -36,8 +36,9 @@ class Judge(Generic[State]):
 
     `stands` says whether what is cut may go at all, whatever the constants; `match` gives the share that agrees, or 0
     where that is below the target; `spare` by how much the state does what the model does by the same means: less than
-    0 is not enough. From a loss of `hopeless` on, settling is not tried. Settling is brief first; where that brings
-    agreement `near`, it goes on for longer. `refused` keeps, by `key`, the agreement that a state could not reach.
+    0 is not enough. From a loss of `hopeless` on, settling is not tried, nor where nothing `settles`. Settling is brief
+    first; where that brings agreement `near`, it goes on for longer. `refused` keeps, by `key`, the agreement that a
+    state could not reach.
     """
 
     stands: Callable[[State], bool]
@@ -48,6 +49,7 @@ class Judge(Generic[State]):
     settle_longer: Callable[[State], State]
     hopeless: float
     near: float
+    settles: bool = True
     key: Callable[[State], Hashable] = id
     refused: dict[Hashable, float] = field(default_factory=dict[Hashable, float])
 
@@ -65,7 +67,7 @@ class Judge(Generic[State]):
         agreement, spare = self._seen(state, target)
         if agreement >= target and spare >= 0:
             return state, agreement
-        if spare < -_MOST_MISSING or self.loss(state) >= self.hopeless:
+        if not self.settles or spare < -_MOST_MISSING or self.loss(state) >= self.hopeless:
             return state, 0.0
         state = self.settle(state)
         agreement, spare = self._seen(state, target - self.near)
@@ -80,7 +82,7 @@ class Judge(Generic[State]):
     def improved(self, state: State) -> State | None:
         """The state with other constants, where they bring more agreement: that leaves more to lose."""
         before = self.match(state, 0.0)
-        if before >= _HARDLY_BETTER:
+        if not self.settles or before >= _HARDLY_BETTER:
             return None
         for settle in (self.settle, self.settle_longer):
             settled = settle(state)
@@ -99,7 +101,7 @@ def eliminate(
     state: State,
     moves: Callable[[State], Sequence[Move[State]]],
     judge: Judge[State],
-    target: Callable[[State], float | None],
+    target: Callable[[State, State], float | None],
     accepted: Callable[[State, float], None],
     patience: int = 5,
     harm: Harm[State] | None = None,
@@ -107,7 +109,7 @@ def eliminate(
 ) -> State:
     """As much as can go while agreement stays at `target`; `accepted` hears of every state on the way.
 
-    Where there is no target, the state is not wanted. `patience`: so many failures in a row end it. `harm` spares
+    The target may depend on the state before and the one after; where there is none, that is not wanted. `patience`: so many failures in a row end it. `harm` spares
     looking at every move; `worth` is what a state gains over another: the moves that cost least for it go first, and
     those without are no moves.
     """
@@ -126,7 +128,7 @@ def eliminate(
         count = int(min(most, _first_count([known[move.name] for move in ranked], judge.hopeless)))
         while True:
             candidate = _apply_all(state, ranked[:count])
-            wanted = target(candidate)
+            wanted = target(state, candidate)
             result, agreement = (candidate, 0.0) if wanted is None else judge.mended(candidate, wanted)
             if wanted is not None and agreement >= wanted:
                 state = result

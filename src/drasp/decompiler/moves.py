@@ -133,9 +133,25 @@ def _product_groups(search: Search, graph: Graph) -> list[Move[Graph]]:
 
 
 def norm_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
-    """A receiver's norm replaced by its mean, wherever the norm costs a line."""
+    """A receiver's norm replaced by its mean, wherever the norm costs a line; or only what divides the constant."""
     constants = search.components.mean_norms(graph, norm_lines(graph), search.probe)
-    return [_fixing(f"norm at {receiver}", {receiver: constant}) for receiver, constant in constants.items()]
+    fixed = [_fixing(f"norm at {receiver}", {receiver: constant}) for receiver, constant in constants.items()]
+    return [*fixed, *_constant_moves(search, graph)]
+
+
+def _constant_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
+    """What is constant in the stream, divided by a number where it is divided by a real norm: one, or all of them."""
+    open_ones = [r for r in graph.live_receivers() if r.kind != "mlp" and r not in graph.norms and r not in graph.bare]
+
+    def without(name: str, receivers: Sequence[Receiver]) -> Move[Graph]:
+        def apply(graph: Graph) -> Graph | None:
+            new = {r: search.mean_norms[r] for r in receivers if r not in graph.norms and r not in graph.bare}
+            return replace(graph, bare={**graph.bare, **new}) if new else None
+
+        return Move(name, apply)
+
+    every = [without("constants", open_ones)] if len(open_ones) > 1 else []
+    return [*every, *(without(f"constant at {receiver}", [receiver]) for receiver in open_ones)]
 
 
 def _fixing(name: str, constants: dict[Receiver, float]) -> Move[Graph]:
@@ -166,6 +182,7 @@ def line_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
     constants = search.components.mean_norms(graph, norm_lines(graph), search.probe)
     return [
         *_lines(search, graph, simplify(program), constants),
+        *_constant_moves(search, graph),
         *_product_groups(search, graph),
         *(move for move in component_moves(search, graph) if move.apply(graph) is not None),
     ]

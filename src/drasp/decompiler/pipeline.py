@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 from drasp.causal import FULL, Effort, evaluate
 from drasp.causal import QUICK as QUICK_LOOK
+from drasp.causal.measures import CLEAR
 from drasp.decompiler.checkpoint import Found, State
 from drasp.decompiler.components import Graph
 from drasp.decompiler.elimination import Judge, eliminate, squeeze
@@ -40,10 +41,13 @@ from drasp.transformer import Transformer
 
 METHODS = ("fast", "ugs")
 Accept = Literal["causal", "answers"]
-WORTH_OF_A_LINE = 0.01  # of agreement, in the last round
-WORTH_OF_A_READ = 0.25  # of a line
+WORTH_OF_A_LINE = 0.01  # of agreement
+WORTH_OF_NOISE = 0.02  # the same, of a line that does not matter
+WORTH_OF_A_READ = 1.0  # of a line: what functions and queries need not read makes them simpler
+WORTH_OF_A_NORM = 0.3  # of a line: layer norm is there in every model, and a number in its place is not
 FRESH_INPUTS = 2000
 MORE_LINES, MORE_OF_LINES = 2, 0.25  # that a complete program may have
+NORMS_AGREE = 0.995  # of the answers stay where norms go that do not matter at all
 AS_WELL = 0.002  # less agreement: with constants that nothing was fitted to
 LONG = 20  # lines: of a program that stays longer, what matters may go too
 TRUER = 0.005  # that a longer program must agree more often to be on the frontier
@@ -141,22 +145,21 @@ class Purpose:
     """What a round of cuts is for.
 
     `complete`: so many answers must stay when all that is cut comes from another input. `freely`: also what saves no
-    line may go; else each cut must save some, as soon as there are lines to count. `price`: the agreement that a line
-    may cost. `agreement`: so much is asked for, if that is more than the search asks for.
+    line may go; else each cut must save some, as soon as there are lines to count, each of which may cost a hundredth of
+    agreement. `lowest`: so much agreement is enough, less than the search asks for else.
     """
 
     name: str
     complete: float | None = None
     freely: bool = False
-    price: float = 0.0
-    agreement: float = 0.0
+    lowest: float | None = None
 
 
-NOTHING_LOST = Purpose("what does not matter at all", complete=HARDLY_ANY, freely=True, agreement=0.98)
+NOTHING_LOST = Purpose("what does not matter at all", complete=HARDLY_ANY, freely=True)
 COMPLETE = Purpose("what hardly matters", complete=LEAST_COMPLETE)
 SUFFICIENT = Purpose("what may be constant", complete=LEAST_SUFFICIENT)
-FEWER_LINES = Purpose("for fewer lines", complete=LEAST_SUFFICIENT, price=WORTH_OF_A_LINE)
-WHATEVER_IT_TAKES = Purpose("whatever it takes", price=WORTH_OF_A_LINE)
+FEWER_LINES = Purpose("for fewer lines", complete=LEAST_SUFFICIENT, lowest=LOWEST)
+WHATEVER_IT_TAKES = Purpose("whatever it takes", lowest=LOWEST)
 
 
 def _is_called_for(search: Search, graph: Graph, purpose: Purpose) -> bool:
@@ -177,6 +180,8 @@ def _cut_graph(search: Search, state: State, purpose: Purpose) -> State:
             ("ways", way_moves),
         )
         for name, moves in passes:
+            if moves is norm_moves and not search.is_sparse(state.graph):
+                continue  # a dense graph has more to lose than norms
             state = search.once(f"cut {name}: {purpose.name}", partial(_cut, search, moves, purpose), state)
     return search.once(f"cut lines: {purpose.name}", partial(_cut, search, line_moves, purpose), state)
 
@@ -186,14 +191,17 @@ def _cut_graph(search: Search, state: State, purpose: Purpose) -> State:
 
 def _cut(search: Search, moves: Moves, purpose: Purpose, state: State) -> State:
     judge = search.graph_judge(purpose.complete)
-    if moves is norm_moves and not search.is_sparse(state.graph):
-        # A dense graph gains little by it: only as far as nothing has to be settled.
-        judge = replace(judge, hopeless=0.0)
+    if purpose.freely or (not search.is_sparse(state.graph) and (purpose.complete or 0.0) >= LEAST_COMPLETE):
+        # What does not matter goes without any harm, and settling is dear, above all where much is left.
+        judge = replace(judge, settles=False)
     # One backward pass tells more or less what all edges are worth; where there are few, each is looked at.
     harm = search.harm_by_edge if moves is edge_moves and not search.is_sparse(state.graph) else None
     accept, patience = partial(search.accept_graph, complete=purpose.complete), search.effort.graph_patience
-    target = _target(search, purpose, state.graph)
-    worth = partial(_saved, search) if moves is line_moves else None
+    target = partial(_target, search, purpose)
+    if moves is norm_moves and purpose.freely:
+        # What is left out says nothing of norms: only answers do.
+        target = lambda _before, _after: NORMS_AGREE  # noqa: E731
+    worth = partial(saved, search) if moves is line_moves else None
     graph = _with_better_constants(search, judge, state.graph) if moves is line_moves else state.graph
     return State(eliminate(graph, partial(moves, search), judge, target, accept, patience, harm, worth))
 
@@ -213,10 +221,13 @@ def _with_better_constants(search: Search, judge: Judge[Graph], graph: Graph) ->
     return judge.improved(graph) or graph
 
 
-def _saved(search: Search, before: Graph, after: Graph) -> float:
-    """How many lines fewer a graph has; what functions and queries read less counts a little."""
-    (lines, read), (fewer, less) = search.size(before), search.size(after)
-    return 0.0 if lines is None or fewer is None else lines - fewer + WORTH_OF_A_READ * (read - less)
+def saved(search: Search, before: Graph, after: Graph) -> float:
+    """How many lines fewer a graph has, by what they are worth; what functions and queries read less counts as well."""
+    long, short = search.size(before), search.size(after)
+    if long is None or short is None:
+        return 0.0
+    norms = long.norms - short.norms
+    return long.lines - short.lines - (1 - WORTH_OF_A_NORM) * norms + WORTH_OF_A_READ * (long.reads - short.reads)
 
 
 def write_dense_graph(search: Search, state: State) -> State:
@@ -243,19 +254,18 @@ def squeeze_lines(search: Search, state: State) -> State:
     return State(state.graph, shorter)
 
 
-def _target(search: Search, purpose: Purpose, start: Graph) -> Callable[[Graph], float | None]:
-    """The agreement that a graph must have; none where it is not wanted."""
-    usual = max(search.target, purpose.agreement)
-    first = search.lines(start)
-    if first is None or not purpose.price:
-        return lambda _: usual
-    match = search.graph_match(start)
-
-    def target(shorter: Graph) -> float | None:
-        lines = search.lines(shorter)
-        return None if lines is None else max(LOWEST, match - purpose.price * (first - lines))
-
-    return target
+def _target(search: Search, purpose: Purpose, before: Graph, after: Graph) -> float | None:
+    """The agreement that a graph must have in place of another; none where it is not wanted."""
+    usual = search.target if purpose.lowest is None else purpose.lowest
+    if purpose.freely:
+        return search.nearly_all
+    if search.lines(before) is None:
+        return usual
+    if search.lines(after) is None:
+        return None
+    # What does not matter at all may cost more: there it is noise that decides.
+    price = WORTH_OF_A_LINE if search.standards.complement(after) < HARDLY_ANY else WORTH_OF_NOISE
+    return max(usual, search.graph_match(before) - price * saved(search, before, after))
 
 
 def _written(state: State) -> Program:
@@ -330,7 +340,7 @@ def _end(search: Search, pick: Point, fresh: Oracle, min_match: float) -> End:
     if named is pick:
         return End(pick, pick)
     named = _with_evidence(search, named, pick)
-    worse = pick.causal and not named.causal
+    worse = (pick.causal and not named.causal) or named.match.value < min_match <= pick.match.value
     incomplete = pick.grade == "complete" != named.grade and pick.lines <= named.lines
     return End(pick, pick if worse or incomplete else named)
 
@@ -369,7 +379,8 @@ def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Poin
     def report(name: str, program: Program, match: float) -> None:
         search.note(name, program.lines, "lines", match)
 
-    program = name_program(pick.program, search.fit, search.check, search.trials, min_match, report)
+    check = search.check.clear(CLEAR)
+    program = name_program(pick.program, search.fit, check, search.trials, min_match, report)
     if search.judged(program) < search.judged(pick.program) - 2 * TOLERANCE:
         return pick
     return Point(program, fresh.match(answering(program)), pick.complete)

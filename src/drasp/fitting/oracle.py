@@ -1,7 +1,7 @@
 """The model's answers on fixed pools of inputs, computed once: passes ask here for loss and agreement."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from drasp.language import Interpreter, Program
-from drasp.measure import Model, Share, agreeing, predictions
+from drasp.measure import Model, Share, agreeing, margins, predictions
 from drasp.sequences import Sequences
 from drasp.tasks import Inputs, Task
 from drasp.vocabulary import Output
@@ -139,11 +139,12 @@ class Oracle:
         total = sum(float(self.loss(batch, answering(batch)).sum()) for batch in self.batches)
         return total / len(self)
 
-    @torch.no_grad()
-    def answered_right(self) -> "Oracle":
-        """The inputs on which the model gives the task's own answers."""
-        kept = [(batch, _right(batch, batch.logits, self.output).nonzero()[:, 0]) for batch in self.batches]
-        return Oracle(self.output, tuple(batch.rows(rows) for batch, rows in kept if len(rows)))
+    def clear(self, share: float) -> "Oracle":
+        """The same inputs, with only those answers counted that the model prefers by so much of its median margin."""
+        found = [margins(batch.logits, self.output) for batch in self.batches]
+        least = share * float(torch.cat([m[b.valid] for m, b in zip(found, self.batches, strict=True)]).median())
+        pairs = zip(self.batches, found, strict=True)
+        return Oracle(self.output, tuple(replace(b, valid=b.valid & (m >= least)) for b, m in pairs))
 
     def part(self, every: int) -> "Oracle":
         """Every so-many-th batch: all lengths, but fewer inputs; at least one batch."""

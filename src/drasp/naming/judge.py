@@ -6,7 +6,7 @@ answer alike. Nothing is fitted to answers here.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -38,7 +38,8 @@ Line = TypeVar("Line", bound=Statement)
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """`own` is the program with the model's own tensors; `floor` is the agreement that is asked for.
+    """`own` is the program with the model's own tensors; `floor` is the agreement that is asked for, `least` the lowest
+    that may ever be.
 
     Maps are fitted to what functions say on `fit`; `check` and `trials` decide.
     """
@@ -48,12 +49,17 @@ class Judge:
     check: Oracle
     trials: Trials
     floor: float
+    least: float
 
     @classmethod
     def of(cls, own: Program, fit: Oracle, check: Oracle, trials: Trials, least: float = 0.0) -> "Judge":
         """Asks for what the program reaches, but for the tolerance; never for less than `least` if it reaches that."""
-        match = check.match(answering(own)).value
-        return cls(own, fit, check, trials, min(match, max(match - TOLERANCE, least)))
+        return cls(own, fit, check, trials, 1.0, least).afresh(own)
+
+    def afresh(self, program: Program) -> "Judge":
+        """The same judge, who asks for the agreement of a program that has lost lines by now."""
+        match = self.match(program)
+        return replace(self, floor=min(match, max(match - TOLERANCE, self.least)))
 
     def match(self, program: Program) -> float:
         return self.check.match(answering(program)).value

@@ -13,7 +13,11 @@ _MEANS_BY = 5  # every so-many-th batch gives the means that are left behind
 
 
 def drop_negligible(program: Program, judge: Judge) -> Program:
-    """Without selects and projects that can go, each leaving its mean behind; the bias stays."""
+    """Without selects and projects that can go, each leaving its mean behind; the bias stays.
+
+    Each may cost some agreement, as a line that is cut of a graph may.
+    """
+    judge = judge.afresh(program)
     means = operand_means(program, judge.fit.part(_MEANS_BY))
     for line in (s for s in program.statements if isinstance(s, Select | Project)):
         if ONE in line.operands or judge.matters(program, line.name):

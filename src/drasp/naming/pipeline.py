@@ -30,7 +30,10 @@ def name_program(
     """
     program = simplify(program)
     judge = Judge.of(program, fit, check, trials, least)
-    for step in (drop_negligible, merge_heads, name_lines, name_projects, round_projects, name_tables, round_selects):
+    report("drop negligible lines", program, judge.match(program))
+    program = drop_negligible(program, judge)
+    judge = judge.afresh(program)
+    for step in (merge_heads, name_lines, name_projects, round_projects, name_tables, round_selects):
         report(step.__name__.replace("_", " "), program, judge.match(program))
         program = simplify(step(program, judge))
     return program
