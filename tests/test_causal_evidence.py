@@ -9,6 +9,7 @@ import torch
 
 from causal_models import ANSWERS, SETS, lively, lively_gpt2
 from command import drasp, fails
+from controls import answers_only
 from drasp.causal import Amount, Effort, Evidence, Trials, evaluate
 from drasp.causal.evidence import LineEvidence, causal_reasons, completeness_reasons
 from drasp.causal.measures import NOT_APPLICABLE, Measure
@@ -20,6 +21,7 @@ from drasp.records import WrongFieldError
 from drasp.rewriting.simplify import simplify
 from drasp.tasks import TASKS
 from drasp.translation import translate
+from truth.specs import make
 
 SMALL = Effort(inputs=60, pairs=Amount(60, 30), more=Amount(0, 0))
 
@@ -60,6 +62,39 @@ def test_a_program_that_looks_elsewhere_is_not_causal():
     assert replaced.attention.passed
     assert {line.origin for line in replaced.lines} == {"own", "approximated"}
     assert any("is not what it replaced" in reason for reason in replaced.reasons)
+
+
+# ------------------------------------------------------------- without the model cut down: nobody knows whose numbers
+
+
+def test_a_program_fitted_to_answers_is_refused():
+    """It agrees, on edited inputs too, but its projects are not the model's, under whose names they stand."""
+    transformer, task = load_model_and_task("bin_majority", None)
+    assert task is not None
+    found = evaluate(answers_only(transformer, task), transformer, task)
+    assert found.program.passed
+    assert found.edited.passed
+    assert {line.origin for line in found.lines} == {"unknown"}
+    assert not found.causal
+    assert any(reason.startswith("logits1 (unknown) is not what the model does") for reason in found.reasons)
+
+
+@pytest.mark.parametrize("seed", [1, 7])
+def test_an_exact_translation_is_causal(seed):
+    transformer = lively(seed, 1, 1)
+    found = evaluate(simplify(exact(transformer)), transformer, ANSWERS, None, SMALL)
+    assert {line.origin for line in found.lines} == {"unknown"}
+    assert found.causal, found.reasons
+
+
+@pytest.mark.parametrize("number", [0, 6])
+def test_the_program_that_a_model_was_compiled_from_is_causal(number):
+    spec = make("quick", number, 0)
+    found = evaluate(spec.compiled.program, spec.compiled.transformer, spec.task, None, replace(SMALL, inputs=200))
+    assert found.causal, found.reasons
+
+
+# -------------------------------------------------------------------------------------- what cannot be measured
 
 
 def test_one_word_a_length_and_one_token_cannot_be_edited():

@@ -19,8 +19,9 @@ _UNTESTED_ALLOWED = 1  # of the lines of a complete program, if its few cases do
 class LineEvidence:
     """What was measured of one line; None where a measure says nothing of lines of its kind.
 
-    `origin` is own (the model's), approximated or named. Interchange is against M, `interchange_cut_down` against M|G.
-    `case` is one in which the line fails, against M|G if it fails there, else against M.
+    `origin` is own (the model's), approximated, named, or unknown: whose numbers they are is not known without M|G.
+    Interchange is against M, `interchange_cut_down` against M|G. `case` is one in which the line fails, against M|G if
+    it fails there, else against M.
     """
 
     line: str
@@ -112,10 +113,12 @@ def causal_reasons(evidence: Evidence) -> list[str]:
         if line.attention_cut_down is not None and line.attention_cut_down.failed:
             reasons.append(f"{line.line} does not look where the model does: overlap {line.attention_cut_down}")
     replaced = [(line, _of_replacement(line, evidence.has_cut_down)) for line in evidence.lines if line.replaced]
-    reasons += [f"{line.line} ({line.origin}) is not what it replaced: {m}" for line, m in replaced if m.failed]
-    against = {line.line: m for line, m in replaced if _speaks_against(m)}
+    wanted = "what it replaced" if evidence.has_cut_down else "what the model does"
+    reasons += [f"{line.line} ({line.origin}) is not {wanted}: {m}" for line, m in replaced if m.failed]
     reasons += [
-        f"{line}, which was replaced, has few cases, and they speak against it: {m}" for line, m in against.items()
+        f"{line.line} ({line.origin}) has few cases, and they speak against it: {m}"
+        for line, m in replaced
+        if _speaks_against(m)
     ]
     shown = [m for line, found in replaced for m in (found, line.attention, line.splice) if m is not None]
     # That no edit ever changes an answer of either side shows something too.
@@ -130,11 +133,15 @@ def _speaks_against(measure: Measure) -> bool:
 
 
 def _of_replacement(line: LineEvidence, has_cut_down: bool) -> Measure:
-    """What judges a replaced line: against M|G, or, where that is not at hand, against M, which asks for more."""
+    """What judges a replaced line: against M|G, or, where that is not at hand, against M, which asks for more.
+
+    Against M an interval that is too wide does not refuse a line, since not even the model's own need pass there.
+    """
     if has_cut_down:
         return line.interchange_cut_down or NOT_APPLICABLE
     found = line.interchange or NOT_APPLICABLE
-    return found if found.idle or found.status in ("passed", "not_applicable") else replace(found, status="untested")
+    passing = found.value is not None and found.value >= PASSING
+    return replace(found, status="untested") if found.failed and passing else found
 
 
 def completeness_reasons(evidence: Evidence) -> list[str]:

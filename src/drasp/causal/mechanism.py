@@ -164,6 +164,12 @@ class Mechanism:
             found += [Product(q, k, head) for q, k in product(queries, keys)]
         return tuple(dict.fromkeys(found))
 
+    def products_of(self, aggregate: str) -> frozenset[Product]:
+        """What the weights of an aggregate are made of."""
+        line = self.statements[aggregate]
+        selectors = line.selectors if isinstance(line, Aggregate) else ()
+        return frozenset(p for r in selectors for p in self.products(r.variable))
+
     @cached_property
     def _with_bias(self) -> frozenset[str]:
         """Selects that may have taken in the key-only select of their key, which the bias of queries makes.

@@ -10,7 +10,7 @@ from drasp.language import Program
 _STYLES = {"passed": "green", "failed": "bold red", "untested": "yellow", "not_applicable": "dim"}
 _COLUMNS = ("line", "stands for", "is", "attention", "interchange, cut down", "interchange, model", "splice")
 _NARROWEST = 14  # of what a line stands for: a head
-_ORIGINS = {"own": "the model's own", "approximated": "approximated", "named": "named"}
+_ORIGINS = {"own": "the model's own", "approximated": "approximated", "named": "named", "unknown": "unknown"}
 _GRADES = {
     "complete": "what is left out of the model does not matter",
     "sufficient": "the model cut down to the program answers alike, but what is left out matters",
