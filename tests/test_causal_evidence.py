@@ -39,6 +39,7 @@ def test_an_exact_program_is_complete(task):
     measures += [getattr(line, name) for line in found.lines for name in ("interchange", "attention", "splice")]
     assert not [m for m in measures if m is not None and (m.failed or (m.value is not None and m.value < 0.98))]
     assert found.causal
+    assert found.mean_ablated.value == 1.0  # of nothing
     assert {line.origin for line in found.lines} == {"own"}
     assert sum(line.interchange.passed for line in found.lines) >= 2
     few = [line.line for line in found.lines if line.interchange.status == "untested" and not line.interchange.idle]
@@ -173,6 +174,8 @@ def test_evidence_is_json_both_ways():
     program = simplify(exact(transformer))
     found = evaluate(program.with_tensors({"A1": -program.tensors["A1"]}), transformer, ANSWERS, program, SMALL)
     assert Evidence.from_json(json.loads(json.dumps(found.to_json()))) == found
+    older = {name: value for name, value in found.to_json().items() if name != "mean_ablated"}
+    assert Evidence.from_json(json.loads(json.dumps(older))) == replace(found, mean_ablated=None)
     with pytest.raises(WrongFieldError, match=r"lines\[0\].line"):
         Evidence.from_json(json.loads(json.dumps(found.to_json())) | {"lines": [{"line": 3}]})
 
@@ -282,6 +285,7 @@ def test_verify_causal(tmp_path):
     shown = drasp("verify", saved(tmp_path / "good", good, good), "bin_majority", "--causal").out
     assert "layer 0 head 0" in shown
     assert "edited inputs" in shown
+    assert "agreement, rest at its means" in shown
     assert "causal, sufficient" in shown or "causal, complete" in shown
     wrong = parse(BIN_MAJORITY.format("(0: 1=1; 1: 0=1)"))
     shown = drasp("verify", saved(tmp_path / "wrong", wrong, good), "bin_majority", "--causal").out

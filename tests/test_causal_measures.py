@@ -1,5 +1,6 @@
 """Each measure against a version of it that loops over inputs and positions, on hooked models and naive programs."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import naive
 from causal_models import ANSWERS, SETS, lively_gpt2, trials_of
 from drasp.causal import Mechanism, attention, complement, edited, interchange, splice
 from drasp.causal.attention import _places, looks_of
+from drasp.causal.means import with_means
 from drasp.causal.measures import (
     CLEAR_IN_MODEL,
     FEWEST_CASES,
@@ -24,9 +26,20 @@ from drasp.causal.measures import (
 from drasp.causal.swaps import model_swap
 from drasp.causal.trials import SOURCES
 from drasp.edits import Replaced
-from drasp.language.syntax import Aggregate, ElementWise, Program, Reference, Select
+from drasp.forward import Forward
+from drasp.language.syntax import (
+    Aggregate,
+    ElementWise,
+    Prediction,
+    Program,
+    Project,
+    Reference,
+    Select,
+    Statement,
+)
 from drasp.model_files import load_model
-from drasp.sites import OUT, Component, NormSite, Pattern, Receiver
+from drasp.rewriting.simplify import simplify
+from drasp.sites import OUT, POSITION, TOKEN, Component, NormSite, Path, Pattern, Receiver
 from drasp.tasks import EDITS
 from drasp.translation import translate
 from hooked_model import HookedModel
@@ -383,6 +396,101 @@ def test_complement(task, layers, keep):
             expected.append(share_alike(places, from_source[0].numpy(), said, after, after, clear, task.output))
     matching(found.cases, expected)
     assert OUT in mechanism.edges
+
+
+# ---------------------------------------------------------------------------------------------- plain means
+
+
+class Averaged(HookedModel):
+    """A model of which each receiver reads means along the edges and ways that a program does not have, spelt out."""
+
+    def __init__(self, model, mechanism: Mechanism, means) -> None:
+        super().__init__(model, {})
+        self.mechanism, self.means = mechanism, means
+
+    def ways(self, receiver):
+        return [s for s in self.sent if s in self.mechanism.edges.get(receiver, ())]
+
+    def normed(self, receiver, norm):
+        heard = self.mechanism.edges.get(receiver, frozenset())
+        x = self.biases + torch.zeros_like(self.sent[TOKEN])
+        for sender, value in self.sent.items():
+            ways = [Path(origin, (sender,)) for origin in (TOKEN, POSITION)]
+            if sender not in heard and not heard.intersection(ways):
+                value = self.means[sender]
+            elif sender.kind == "head":
+                missing = [w for w in ways if w not in heard and w.origin in self.mechanism.edges[sender.receivers[2]]]
+                value = value + sum(self.means[way] - self.along(way) for way in missing)
+            x = x + value
+        self.roots[receiver] = (x.var(-1, correction=0) + norm.eps).sqrt()[..., None]
+        return (x - x.mean(-1, keepdim=True)) / self.roots[receiver] * norm.weight + norm.bias
+
+    def head(self, head, block):
+        width = self.model.config.n_embd // self.model.config.n_head
+        q, k, v = (block.attn.c_attn(self.normed(r, block.ln_1))[..., self.columns(r)] for r in head.receivers)
+        products = self.mechanism.products_of_heads.get(head, ())
+        scores = sum((self.product(p, block, q, k) for p in products), torch.zeros_like(q @ k.mT))
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        self.patterns[head] = scores.masked_fill(future, -torch.inf).softmax(-1)
+        return self.patterns[head] @ v @ block.attn.c_proj.weight[head.head * width : (head.head + 1) * width]
+
+
+def without(program: Program, gone: Callable[[Statement], bool]) -> Program:
+    """A program without some of its selects or projects."""
+    names = {s.name for s in program.statements if isinstance(s, Select | Project) and gone(s)}
+    kept: list[Statement] = []
+    for s in program.statements:
+        match s:
+            case Aggregate(selectors=selectors):
+                kept.append(replace(s, selectors=tuple(r for r in selectors if r.variable not in names)))
+            case Prediction(logits=logits):
+                kept.append(replace(s, logits=tuple(r for r in logits if r.variable not in names)))
+            case _ if s.name not in names:
+                kept.append(s)
+            case _:
+                pass
+    return replace(program, statements=tuple(kept))
+
+
+def plain_means(model, trials):
+    """What every component sends, and what comes from embeddings by way of each head, over all positions of bases."""
+    sums, count = {}, 0
+    for pairs in trials.batches:
+        for _, (ids, offset), _, _ in rows_of(pairs):
+            run, count = hooked(model, ids, offset), count + len(ids)
+            heads = [c for c in run.sent if c.kind == "head"]
+            ways = {Path(o, (head,)): run.along(Path(o, (head,))) for head in heads for o in (TOKEN, POSITION)}
+            for sender, value in {**run.sent, **ways}.items():
+                sums[sender] = sums.get(sender, 0) + value[0].sum(0)
+    return {sender: total / count for sender, total in sums.items()}
+
+
+@BOTH
+@pytest.mark.parametrize("gone", ["nothing", "of positions", "all"])
+def test_means_in_the_place_of_what_is_left_out(task, gone):
+    """One head of two, and of it only what it takes from tokens, though it takes positions too; with fewer selects."""
+    model, transformer, program, trials = case(6, 1, 2, task, cut=False, count=3)
+    part = pruned(program, "layer 0 head 0")
+    part = without(part, lambda s: s.kind == "select" and (gone == "all" or (gone != "nothing" and "pos" in str(s))))
+    of_positions = {s.name for s in part.statements if isinstance(s, Aggregate) and s.value.variable == "pos"}
+    part = without(part, lambda s: isinstance(s, Project) and s.input.variable in of_positions)
+    means, forward = plain_means(model, trials), Forward(transformer, with_means(part, trials))
+    for pairs in trials.batches:
+        found = forward(pairs.base).logits
+        for row, (ids, offset), _, places in rows_of(pairs):
+            averaged = Averaged(model, Mechanism.of(part), means)
+            said = averaged.logits(torch.tensor([ids]), torch.arange(offset, offset + len(ids))[None])[0]
+            torch.testing.assert_close(found[row, : len(places)], said[places], rtol=1e-6, atol=1e-8)
+
+
+@BOTH
+@pytest.mark.parametrize("layers", [1, 2])
+def test_nothing_changes_where_nothing_is_left_out(task, layers):
+    _, transformer, program, trials = case(6, layers, 1, task, cut=False, count=1)
+    for exact in (program, simplify(program)):
+        forward = Forward(transformer, with_means(exact, trials))
+        for pairs in trials.batches:
+            torch.testing.assert_close(forward(pairs.base).logits, pairs.base_logits, rtol=1e-6, atol=1e-8)
 
 
 # ------------------------------------------------------------------------------------------------ numbers

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from drasp.causal.complement import complement
 from drasp.causal.edited import edited
 from drasp.causal.evidence import Evidence, LineEvidence, causal_reasons, completeness_reasons, of_lines
 from drasp.causal.interchange import interchange
+from drasp.causal.means import with_means
 from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Cases, Measure, differing, worst
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.splice import splice
@@ -20,8 +21,8 @@ from drasp.causal.trials import SOURCES, Amount, Outcome, Trials, wanted
 from drasp.forward import Forward
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import ONE, ElementWise, Network
-from drasp.sequences import Sequences
-from drasp.tasks import EditKind, Task
+from drasp.sequences import Run, Sequences
+from drasp.tasks import EditKind, Inputs, Task
 from drasp.transformer import Transformer
 
 Key = TypeVar("Key", bound=str)
@@ -56,11 +57,12 @@ def evaluate(
     """
     mechanism = Mechanism.of(program)
     mechanism.check(transformer.anatomy)
-    agreement = _agreement(program, cut_down, transformer, task, effort, seed)
     trials, more = (
         Trials.draw(transformer, task, amount, np.random.default_rng([seed, *stream.encode()]))
         for stream, amount in (("evidence", effort.pairs), ("more evidence", effort.more))
     )
+    inputs = task.pool(effort.inputs, np.random.default_rng([seed, *b"agreement"]))
+    agreement = _agreement(trials, inputs, program, cut_down)
     by_edit = _joined_outcomes(edited(program, trials), edited(program, more))
     edits = {kind: _measure_of_edit(trials, kind, found) for kind, found in by_edit.items()}
     worst_edit = worst(edits)
@@ -69,7 +71,9 @@ def evaluate(
         worst_edit = Outcome.joined(list(by_edit.values())).cases.measure(task.bins)
     failing = Outcome.joined(list(by_edit.values())).case if worst_edit.failed else None
     whole = Evidence(
-        *agreement,
+        model_cut_down=agreement.get("model_cut_down", agreement["program"]),
+        program=agreement["program"],
+        mean_ablated=agreement.get("mean_ablated"),
         edited=worst_edit,
         attention=NOT_APPLICABLE,
         interchange=NOT_APPLICABLE,
@@ -129,23 +133,27 @@ def _joined_outcomes(*runs: dict[Key, Outcome]) -> dict[Key, Outcome]:
 
 
 @torch.no_grad()
-def _agreement(
-    program: Program, cut_down: Program | None, transformer: Transformer, task: Task, effort: Effort, seed: int
-) -> tuple[Measure, Measure]:
-    """Of M|G and of P with M, on the task's own inputs."""
-    inputs = task.pool(effort.inputs, np.random.default_rng([seed, *b"agreement"]))
-    # Where nothing was replaced both are the same, and run once.
-    subjects = [program] if cut_down is None or cut_down is program else [program, cut_down]
-    same = [torch.zeros(len(inputs)) for _ in subjects]
+def _agreement(trials: Trials, inputs: Inputs, program: Program, cut_down: Program | None) -> dict[str, Measure]:
+    """Of P, of M|G, and of M with plain means of what P leaves out, with M, on the task's own inputs."""
+    transformer, task = trials.transformer, trials.task
+    answering: dict[str, Callable[[Sequences], Run[Any]]] = {"program": Interpreter.of(program).run}
+    # Where nothing was replaced, M|G is P, and run once.
+    if cut_down is not None and cut_down is not program:
+        answering["model_cut_down"] = Interpreter.of(cut_down).run
+    if not Mechanism.of(program).without_sites:
+        answering["mean_ablated"] = Forward(transformer, with_means(program, trials))
+    same = {name: torch.zeros(len(inputs)) for name in answering}
     for rows, batch in inputs.batches():
         where, valid = wanted(batch)
         sequences = Sequences(batch.ids, batch.positions, where)
         model = Forward(transformer)(sequences).logits
-        for subject, alike in zip(subjects, same, strict=True):
-            differs = differing(model, Interpreter.of(subject).run(sequences).logits, task.output) & valid
-            alike[rows] = (~differs.any(1)).float()
-    measures = [Cases(each, torch.zeros_like(each), inputs.lengths).measure(task.bins) for each in same]
-    return measures[-1], measures[0]
+        for name, answer in answering.items():
+            differs = differing(model, answer(sequences).logits, task.output) & valid
+            same[name][rows] = (~differs.any(1)).float()
+    found = {
+        name: Cases(each, torch.zeros_like(each), inputs.lengths).measure(task.bins) for name, each in same.items()
+    }
+    return {"model_cut_down": found["program"], **found}
 
 
 def _lines(

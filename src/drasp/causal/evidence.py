@@ -54,7 +54,8 @@ class LineEvidence:
 class Evidence:
     """The measures as a whole and line by line; each whole is the worst of its lines.
 
-    `causal` and `grade` (complete, sufficient or None) are the verdict, `reasons` what stands in its way.
+    `causal` and `grade` (complete, sufficient or None) are the verdict, `reasons` what stands in its way. Of programs
+    without sites, and in older records, `mean_ablated` is None.
     """
 
     model_cut_down: Measure  # agreement of M|G with M
@@ -64,6 +65,9 @@ class Evidence:
     interchange: Measure  # against M
     splice: Measure
     complement: Measure
+    mean_ablated: Measure | None = (
+        None  # agreement with M of M with plain means of what P leaves out; not in old records
+    )
     edits: dict[str, Measure] = field(default_factory=dict[str, Measure])
     lines: tuple[LineEvidence, ...] = ()
     without_sites: tuple[str, ...] = ()

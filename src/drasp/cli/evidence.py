@@ -70,7 +70,7 @@ def _print_whole(console: Console, evidence: Evidence) -> None:
     rows += [("agreement", evidence.program), ("edited inputs", evidence.edited)]
     rows += [(f"  {kind}", measure) for kind, measure in evidence.edits.items()]
     if not evidence.without_sites:
-        rows.append(("complement", evidence.complement))
+        rows += [("complement", evidence.complement), ("agreement, rest at its means", evidence.mean_ablated)]
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for name, measure in rows:
         interval = "" if measure is None or measure.interval is None else "[{:.3f}, {:.3f}]".format(*measure.interval)
