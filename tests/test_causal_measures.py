@@ -6,11 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from transformers import GPT2LMHeadModel
 
 import naive
 from causal_models import ANSWERS, SETS, lively_gpt2, trials_of
 from drasp.causal import Mechanism, attention, complement, edited, interchange, splice
 from drasp.causal.attention import _places, looks_of
+from drasp.causal.complement import Rest
 from drasp.causal.means import with_means
 from drasp.causal.measures import (
     CLEAR_IN_MODEL,
@@ -23,10 +25,12 @@ from drasp.causal.measures import (
     weighted_mean,
     worst,
 )
-from drasp.causal.swaps import model_swap
+from drasp.causal.parts import part_effects
+from drasp.causal.swaps import ModelSwap, model_swap
 from drasp.causal.trials import SOURCES
 from drasp.edits import Replaced
 from drasp.forward import Forward
+from drasp.language import parse
 from drasp.language.syntax import (
     Aggregate,
     ElementWise,
@@ -43,6 +47,7 @@ from drasp.sites import OUT, POSITION, TOKEN, Component, NormSite, Path, Pattern
 from drasp.tasks import EDITS
 from drasp.translation import translate
 from hooked_model import HookedModel
+from random_models import random_gpt2
 from test_causal_swaps import hooked_swap, naive_swap
 
 BOTH = pytest.mark.parametrize("task", [ANSWERS, SETS], ids=["answers", "sets"])
@@ -491,6 +496,79 @@ def test_nothing_changes_where_nothing_is_left_out(task, layers):
         forward = Forward(transformer, with_means(exact, trials))
         for pairs in trials.batches:
             torch.testing.assert_close(forward(pairs.base).logits, pairs.base_logits, rtol=1e-6, atol=1e-8)
+
+
+def test_what_a_head_hears_by_its_norm_alone_is_left_out():
+    """Of a head that takes tokens, over a norm of tokens and positions, the positions that it takes as well."""
+    text = "vocab = [a, b]\nspecial = []\npositions = 8\n"
+    text += "n1 = norm(token, pos, op=N, eps=1e-5)  # layer 0 attention norm\n"
+    text += "a1 = aggregate(s=[], v=token/n1)  # layer 0 head 0\n"
+    text += "logits1 = project(inp=a1, op=(inp==out))  # layer 0 head 0 -> out\nprediction = softmax(logits1)  # out"
+    program = parse(text, {"N": torch.eye(10)})
+    rest = Rest(Mechanism.of(program), load_model(lively_gpt2(6, 1, 1)))
+    assert "pos > layer 0 head 0 -> out" in map(str, rest.others(OUT))
+
+
+# --------------------------------------------------------------------------------------------- dormant paths
+
+
+def dormant_gpt2() -> GPT2LMHeadModel:
+    """In layer 0 the MLP takes away the half of the token that the head of layer 1 reads: that head says nothing."""
+    model = random_gpt2(0, 2, 1, d_head=16, vocab=len(ANSWERS.vocabulary), positions=ANSWERS.n_positions)
+    body, half = model.transformer, 8
+    with torch.no_grad():
+        tokens = body.wte.weight
+        for part in (tokens[:, :half], tokens[:, half:]):
+            part -= part.mean(1, keepdim=True)
+        body.wpe.weight.zero_()
+        for norm in (body.h[0].ln_1, body.h[1].ln_1, body.ln_f):
+            norm.weight.fill_(1.0)
+            norm.bias.zero_()
+        first, last = body.h
+        for layer in (first.attn.c_proj, last.attn.c_proj, last.mlp.c_proj):
+            layer.bias.zero_()
+        for layer in (first.attn.c_proj, last.mlp.c_proj):
+            layer.weight.zero_()
+        hidden = first.mlp.act(first.mlp.c_fc(first.ln_2(tokens)))
+        wanted = torch.cat([-tokens[:, :half], torch.zeros_like(tokens[:, half:])], 1)
+        first.mlp.c_proj.bias.zero_()
+        first.mlp.c_proj.weight.copy_(torch.linalg.lstsq(hidden, wanted).solution)
+        last.attn.c_attn.bias.zero_()
+        last.attn.c_attn.weight[half:, 2 * 16 :] = 0
+        last.attn.c_proj.weight.mul_(20)
+    return model
+
+
+def test_a_path_that_another_takes_back_is_dormant():
+    transformer = load_model(dormant_gpt2())
+    program = simplify(translate(transformer, ANSWERS.vocabulary, ANSWERS.output))
+    mechanism, trials = Mechanism.of(program), trials_of(transformer, count=10)
+    found = part_effects(program, trials)
+    paths = {str(s): line for line in found for s in mechanism.senders.get(line, ())}
+    assert found[paths["token > layer 1 head 0"]].dormant
+    assert found[paths["token > layer 1 head 0"]].component == 0
+    other = lively_gpt2(4, 2, 1)
+    exact = translate(load_model(other), ANSWERS.vocabulary, ANSWERS.output)
+    assert not any(effect.dormant for effect in part_effects(exact, trials_of(load_model(other))).values())
+
+
+@BOTH
+def test_effects_of_parts(task):
+    model, _, program, trials = case(2, 1, 2, task, count=2)
+    mechanism, found = Mechanism.of(program), part_effects(program, trials)
+    parts = [s.name for s in program.statements if isinstance(s, Aggregate)]
+    assert set(parts) <= set(found)
+    for line in parts[:3]:
+        [head] = mechanism.components(line)
+        changed = [0, 0]
+        for pairs in trials.batches:
+            for i, swap in enumerate((model_swap(mechanism, line), ModelSwap((head,)))):
+                after = hooked_swap(model, pairs, swap).numpy()
+                for row, base, _, places in rows_of(pairs):
+                    said = hooked(model, *base).said[places]
+                    answers = [[answer(x, task.output) for x in side] for side in (said, after[row, : len(places)])]
+                    changed[i] += answers[0] != answers[1]
+        assert [found[line].part, found[line].component] == pytest.approx([n / len(trials) for n in changed])
 
 
 # ------------------------------------------------------------------------------------------------ numbers

@@ -12,6 +12,7 @@ from drasp.causal.evidence import Evidence, LineEvidence
 from drasp.causal.interchange import interchange
 from drasp.causal.measures import Measure
 from drasp.causal.mechanism import Mechanism
+from drasp.causal.parts import PartEffect
 from drasp.causal.splice import splice
 from drasp.causal.trials import Amount, Case, Outcome, Trials
 
@@ -26,6 +27,7 @@ __all__ = [
     "Measure",
     "Mechanism",
     "Outcome",
+    "PartEffect",
     "Trials",
     "attention",
     "complement",

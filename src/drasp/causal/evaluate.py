@@ -15,6 +15,7 @@ from drasp.causal.interchange import interchange
 from drasp.causal.means import with_means
 from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Cases, Measure, differing, worst
 from drasp.causal.mechanism import Mechanism
+from drasp.causal.parts import part_effects
 from drasp.causal.splice import splice
 from drasp.causal.swaps import origin_of
 from drasp.causal.trials import SOURCES, Amount, Outcome, Trials, wanted
@@ -164,7 +165,7 @@ def _lines(
     replaced = [line for line, origin in origins.items() if origin != "own"]
     in_model = _interchange(program, trials, more, transformer, mechanism.lines)
     in_cut_down = _interchange(program, trials, more, cut_down, replaced) if cut_down is not None else {}
-    looks, spliced = attention(program, trials), splice(program, trials)
+    looks, spliced, parts = attention(program, trials), splice(program, trials), part_effects(program, trials)
     looks_cut_down = _looks_cut_down(mechanism, trials, cut_down) if cut_down is not None else looks
     found: list[LineEvidence] = []
     for line, origin in origins.items():
@@ -190,6 +191,7 @@ def _lines(
                 looks.get(line),
                 splice=spliced.get(line),
                 case=failing,
+                part=parts.get(line),
                 **measures,
             )
         )

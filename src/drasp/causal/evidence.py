@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Measure, worst
+from drasp.causal.parts import PartEffect
 from drasp.causal.trials import Case
 from drasp.records import typed
 
@@ -21,7 +22,7 @@ class LineEvidence:
 
     `origin` is own (the model's), approximated, named, or unknown: whose numbers they are is not known without M|G.
     Interchange is against M, `interchange_cut_down` against M|G. `case` is one in which the line fails, against M|G if
-    it fails there, else against M.
+    it fails there, else against M. `part` is there for a line that stands for a part of a component.
     """
 
     line: str
@@ -33,6 +34,7 @@ class LineEvidence:
     interchange: Measure | None = None
     splice: Measure | None = None
     case: Case | None = None
+    part: PartEffect | None = None
 
     @property
     def replaced(self) -> bool:

@@ -51,6 +51,11 @@ def _print_lines(console: Console, evidence: Evidence) -> None:
             Text(line.line, "bold cyan"), line.stands_for, _ORIGINS[line.origin], looks, *map(_cell, measures)
         )
     console.print(table)
+    for line in evidence.lines:
+        if line.part is not None and line.part.dormant:
+            shares = f"from another input it changes {line.part.part:.0%} of the answers, all of its component"
+            said = f"{line.line} may be a dormant path: {shares} {line.part.component:.0%}"
+            console.print(said, style="yellow", markup=False, soft_wrap=True)
 
 
 def _looks(cut_down: Measure | None, own: Measure | None) -> Text:
