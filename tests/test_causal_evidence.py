@@ -10,17 +10,20 @@ import torch
 from causal_models import ANSWERS, SETS, lively, lively_gpt2
 from command import drasp, fails
 from controls import answers_only
-from drasp.causal import Amount, Effort, Evidence, Trials, evaluate
+from drasp.causal import Amount, Effort, Evidence, Mechanism, Trials, evaluate
 from drasp.causal.evidence import LineEvidence, causal_reasons, completeness_reasons
 from drasp.causal.measures import NOT_APPLICABLE, Measure
+from drasp.compiler import Disguise, compile_program
 from drasp.language import parse, program_files
 from drasp.language.syntax import PrimitiveTensor, Select
 from drasp.loading import load_model_and_task
 from drasp.model_files import load_model
 from drasp.records import WrongFieldError
 from drasp.rewriting.simplify import simplify
-from drasp.tasks import TASKS
+from drasp.tasks import TASKS, Language, language_task
 from drasp.translation import translate
+from test_causal_swaps import split_program
+from truth.families import families
 from truth.specs import make
 
 SMALL = Effort(inputs=60, pairs=Amount(60, 30), more=Amount(0, 0))
@@ -109,6 +112,64 @@ def test_one_word_a_length_and_one_token_cannot_be_edited():
     assert found.edited.status == "not_applicable"
     assert found.line("logits1").interchange.status == "not_applicable"
     assert not found.causal  # it does not agree either
+
+
+def test_one_word_a_length():
+    """Another input of the same length is the same word at another offset; words can be edited all the same."""
+    task = language_task("abab", Language("ab", "(ab)*"), lengths=range(2, 9))
+    transformer = lively(3, 1, 1, task)
+    trials = Trials.draw(transformer, task, Amount(20, 20), np.random.default_rng(0))
+    for pairs in trials.batches:
+        same = (pairs.base.ids == pairs.source.ids).all(1)
+        assert same[pairs.kinds == 0].all()
+        assert not same[pairs.kinds > 0].any()
+    program = simplify(exact(transformer, task))
+    found = evaluate(program, transformer, task, program, SMALL)
+    assert found.causal, found.reasons
+    assert found.edited.n > 0
+
+
+def test_heads_that_say_the_same_are_one_line():
+    """Each head looks where both do in the mean, and both are taken from a source at once."""
+    spec = make("b", 0, 0)
+    twins = compile_program(spec.program, Disguise(twin_heads=1))
+    found = evaluate(twins.program, twins.transformer, spec.task, twins.program, SMALL)
+    line = next(line for line in found.lines if line.line == "a1")
+    assert line.stands_for == "layer 0 head 0, layer 0 head 1"
+    assert line.attention.value == pytest.approx(1, abs=0.01)
+    assert line.interchange.passed
+    assert found.grade == "complete"
+    # Under the name of one of them, it is not all there is.
+    alone = replace_sites(twins.program, lambda site: "head 1" not in str(site))
+    assert not evaluate(alone, twins.transformer, spec.task, twins.program, SMALL).line("a1").interchange.passed
+
+
+def replace_sites(program, kept):
+    lines = (replace(s, sites=tuple(filter(kept, s.sites))) for s in program.statements)
+    return replace(program, statements=tuple(lines))
+
+
+def test_a_path_through_two_heads():
+    """The second head carries what the first one took: from a source, its line is that path."""
+    names = [f"{family.name}: {mechanism}" for family in families() for mechanism in family.programs]
+    spec = make("b", names.index("last_two_alike: last but one in two steps"), 0)
+    program = spec.compiled.program
+    assert "token > layer 0 head 0 > layer 1 head 0" in {str(s) for s in Mechanism.of(program).senders["a2"]}
+    found = evaluate(program, spec.compiled.transformer, spec.task, program, SMALL)
+    assert found.line("a2").interchange.passed
+    assert found.causal, found.reasons
+
+
+def test_a_split_mlp():
+    """Its parts are approximated, each judged by what the MLP does with that part of its input from a source."""
+    transformer, whole, parts, mlp = split_program(0)
+    found = evaluate(parts, transformer, ANSWERS, whole, SMALL)
+    lines = [line for line in found.lines if line.stands_for == "layer 0 mlp"]
+    assert {line.origin for line in lines} == {"approximated"}
+    assert all(line.interchange_cut_down is not None for line in lines)
+    assert any(line.interchange_cut_down.n for line in lines)
+    assert all(line.part is not None and not line.part.dormant for line in lines)
+    assert evaluate(whole, transformer, ANSWERS, whole, SMALL).line(mlp.name).part is None
 
 
 def test_a_constant_model_has_no_case():
@@ -211,6 +272,7 @@ def test_what_makes_a_program_causal():
     named = line("s1", "named", interchange_cut_down=GOOD)
     assert not causal_reasons(evidence(line(), named))
     assert causal_reasons(evidence(line(), named, model_cut_down=BAD))
+    assert causal_reasons(evidence(line(), named, program=BAD))
     assert causal_reasons(evidence(line(), named, edited=BAD))
     assert not causal_reasons(evidence(line(), named, edited=NOT_APPLICABLE))
     assert causal_reasons(evidence(line(attention_cut_down=BAD)))
@@ -222,6 +284,9 @@ def test_what_makes_a_program_causal():
     idle = line("s1", "named", interchange_cut_down=IDLE)
     assert not causal_reasons(evidence(idle))
     assert not causal_reasons(evidence(idle, edited=IDLE))
+    # Where interchange is silent, what the weights are of has to show that a replacement is true.
+    assert causal_reasons(evidence(replace(idle, attention=BAD)))
+    assert not causal_reasons(evidence(line("a1", "named", interchange_cut_down=GOOD, attention=BAD)))
     assert causal_reasons(evidence(replace(idle, attention_cut_down=GOOD), edited=NOT_APPLICABLE)) == [
         "nothing shows that the lines that were replaced are true"
     ]

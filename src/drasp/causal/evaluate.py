@@ -13,7 +13,7 @@ from drasp.causal.edited import edited
 from drasp.causal.evidence import Evidence, LineEvidence, causal_reasons, completeness_reasons, of_lines
 from drasp.causal.interchange import interchange
 from drasp.causal.means import with_means
-from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Cases, Measure, differing, worst
+from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Cases, Clear, Measure, differing, worst
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.parts import part_effects
 from drasp.causal.splice import splice
@@ -50,6 +50,7 @@ def evaluate(
     cut_down: Program | None = None,
     effort: Effort = FULL,
     seed: int = 0,
+    clear: Clear | None = None,
 ) -> Evidence:
     """The evidence for a program: agreement, edited inputs, attention, interchange, splice and complement.
 
@@ -59,7 +60,7 @@ def evaluate(
     mechanism = Mechanism.of(program)
     mechanism.check(transformer.anatomy)
     trials, more = (
-        Trials.draw(transformer, task, amount, np.random.default_rng([seed, *stream.encode()]))
+        Trials.draw(transformer, task, amount, np.random.default_rng([seed, *stream.encode()]), clear)
         for stream, amount in (("evidence", effort.pairs), ("more evidence", effort.more))
     )
     inputs = task.pool(effort.inputs, np.random.default_rng([seed, *b"agreement"]))

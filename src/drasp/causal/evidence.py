@@ -107,17 +107,16 @@ def causal_reasons(evidence: Evidence) -> list[str]:
     """Why a program is not causal; empty where it is."""
     if evidence.without_sites:
         return [f"lines that do not say what of the model they stand for: {', '.join(evidence.without_sites)}"]
-    reasons = [
-        f"{name}: {measure}"
-        for name, measure in (
-            ("the model cut down does not agree with the model", evidence.model_cut_down),
-            ("edited inputs", evidence.edited),
-        )
-        if measure.failed
-    ]
+    agreement = {"the program does not agree with the model": evidence.program}
+    if evidence.has_cut_down:
+        agreement = {"the model cut down does not agree with the model": evidence.model_cut_down, **agreement}
+    measures = {**agreement, "edited inputs": evidence.edited}
+    reasons = [f"{name}: {measure}" for name, measure in measures.items() if measure.failed]
     for line in evidence.lines:
         if line.attention_cut_down is not None and line.attention_cut_down.failed:
             reasons.append(f"{line.line} does not look where the model does: overlap {line.attention_cut_down}")
+        elif line.attention is not None and line.attention.failed and _is_without_case(line):
+            reasons.append(f"{line.line} has no case, and does not look where the model does: overlap {line.attention}")
     replaced = [(line, _of_replacement(line, evidence.has_cut_down)) for line in evidence.lines if line.replaced]
     wanted = "what it replaced" if evidence.has_cut_down else "what the model does"
     reasons += [f"{line.line} ({line.origin}) is not {wanted}: {m}" for line, m in replaced if m.failed]
@@ -131,6 +130,11 @@ def causal_reasons(evidence: Evidence) -> list[str]:
     if replaced and not evidence.edited.idle and not any(measure.passed for measure in (evidence.edited, *shown)):
         reasons.append("nothing shows that the lines that were replaced are true")
     return reasons
+
+
+def _is_without_case(line: LineEvidence) -> bool:
+    """Whether nothing but where it looks could tell that a replaced line is true."""
+    return line.replaced and (line.interchange_cut_down is None or not line.interchange_cut_down.n)
 
 
 def _speaks_against(measure: Measure) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import torch
 
-from drasp.causal.measures import CLEAR, CLEAR_IN_MODEL
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.swaps import ProgramSwap, SwappedModel, SwappedProgram, model_swap, program_swap
 from drasp.causal.trials import Answers, Outcome, Trials, median_margin, outcome
@@ -25,9 +24,9 @@ def interchange(
     own = {line: ProgramSwap(mechanism.groups[line]) for line in lines}
     found: dict[str, list[Outcome]] = {line: [] for line in lines}
     if isinstance(reference, Transformer):
-        margin, clear = trials.margin, CLEAR_IN_MODEL
+        margin, clear = trials.margin, trials.clear.in_model
     else:
-        margin, clear = _margin(reference, trials), CLEAR
+        margin, clear = _margin(reference, trials), trials.clear.cut_down
     for pairs in trials.batches:
         ours = SwappedProgram(program, pairs, own)
         match reference:
