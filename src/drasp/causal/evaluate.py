@@ -1,8 +1,8 @@
 """All measures of a program against its model, in one call."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from drasp.causal.attention import attention
 from drasp.causal.complement import complement
 from drasp.causal.edited import edited
 from drasp.causal.evidence import Evidence, LineEvidence, causal_reasons, completeness_reasons, of_lines
-from drasp.causal.interchange import interchange
+from drasp.causal.interchange import Reference, interchanges
 from drasp.causal.means import with_means
 from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Cases, Clear, Measure, differing, worst
 from drasp.causal.mechanism import Mechanism
@@ -27,6 +27,7 @@ from drasp.tasks import EditKind, Inputs, Task
 from drasp.transformer import Transformer
 
 Key = TypeVar("Key", bound=str)
+Asked: TypeAlias = tuple[Reference, Sequence[str]]
 _MOST_VARIABLES = 2  # that an unnamed MLP may read in a complete program: of more, it could hide the whole of it
 
 
@@ -59,6 +60,8 @@ def evaluate(
     """
     mechanism = Mechanism.of(program)
     mechanism.check(transformer.anatomy)
+    if cut_down is not None and cut_down.digest == program.digest:
+        cut_down = program  # all that is asked of both is found out once
     trials, more = (
         Trials.draw(transformer, task, amount, np.random.default_rng([seed, *stream.encode()]), clear)
         for stream, amount in (("evidence", effort.pairs), ("more evidence", effort.more))
@@ -164,10 +167,16 @@ def _lines(
     mechanism = Mechanism.of(program)
     origins = {line: origin_of(program, line, cut_down) for line in mechanism.lines}
     replaced = [line for line, origin in origins.items() if origin != "own"]
-    in_model = _interchange(program, trials, more, transformer, mechanism.lines)
-    in_cut_down = _interchange(program, trials, more, cut_down, replaced) if cut_down is not None else {}
+    asked: dict[str, Asked] = {"in model": (transformer, mechanism.lines)}
+    if cut_down is not None:
+        asked["cut down"] = (cut_down, replaced)
+    found_in = _interchanges(program, trials, more, asked)
+    in_model, in_cut_down = found_in["in model"], found_in.get("cut down", {})
     looks, spliced, parts = attention(program, trials), splice(program, trials), part_effects(program, trials)
-    looks_cut_down = _looks_cut_down(mechanism, trials, cut_down) if cut_down is not None else looks
+    looks_cut_down = looks
+    if cut_down is not None:
+        theirs = looks if cut_down is program else attention(cut_down, trials)
+        looks_cut_down = _looks_cut_down(mechanism, Mechanism.of(cut_down), theirs)
     found: list[LineEvidence] = []
     for line, origin in origins.items():
         model, other = in_model.get(line), in_cut_down.get(line)
@@ -199,14 +208,20 @@ def _lines(
     return tuple(found)
 
 
-def _interchange(
-    program: Program, trials: Trials, more: Trials, reference: Transformer | Program, lines: Sequence[str]
-) -> dict[str, Outcome]:
+def _interchanges(
+    program: Program, trials: Trials, more: Trials, asked: Mapping[str, Asked]
+) -> dict[str, dict[str, Outcome]]:
     """With more pairs for lines of which the first say too little."""
-    first = interchange(program, trials, reference, lines)
-    open_ones = [line for line, found in first.items() if _is_open(_measure(trials, found))]
-    second = interchange(program, more, reference, open_ones)
-    return first | _joined_outcomes({line: first[line] for line in open_ones}, second)
+    first = interchanges(program, trials, asked)
+    open_ones = {
+        key: (reference, [line for line in lines if _is_open(_measure(trials, first[key][line]))])
+        for key, (reference, lines) in asked.items()
+    }
+    second = interchanges(program, more, open_ones)
+    return {
+        key: first[key] | _joined_outcomes({line: first[key][line] for line in lines}, second[key])
+        for key, (_, lines) in open_ones.items()
+    }
 
 
 def _with_more(trials: Trials, first: Outcome, again: Callable[[], Outcome]) -> Outcome:
@@ -221,10 +236,8 @@ def _is_open(found: Measure) -> bool:
     return 0 < found.n < FEWEST_CASES or (found.failed and found.value is not None and found.value >= PASSING)
 
 
-def _looks_cut_down(mechanism: Mechanism, trials: Trials, cut_down: Program) -> dict[str, Measure]:
+def _looks_cut_down(mechanism: Mechanism, other: Mechanism, looks: Mapping[str, Measure]) -> dict[str, Measure]:
     """The attention of M|G for each aggregate of P: the worst of its aggregates that stand for the same heads."""
-    other = Mechanism.of(cut_down)
-    looks = attention(cut_down, trials)
     found: dict[str, Measure] = {}
     for line in mechanism.lines:
         heads = {c for c in mechanism.components(line) if c.kind == "head"}

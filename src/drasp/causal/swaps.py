@@ -323,15 +323,18 @@ class SwappedProgram:
         divided = _divided(self.program, swap.lines)
         if not swap.partial and not divided:
             return self.interpreter.run(self.pairs.base, self._edits(swap.lines, self.source)).logits
-        # What is put together of both sides is so at all positions, since some of it others look at.
-        base, source = (Sequences(side.ids, side.positions) for side in (self.pairs.base, self.pairs.source))
+        base, source = self.pairs.base, self.pairs.source
+        if swap.partial:
+            # What is put together of both sides is so at all positions, since some of it others look at.
+            base, source = (Sequences(side.ids, side.positions) for side in (base, source))
         program, names = _with_inputs_apart(self.program, divided)
         lines = [names.get(name, name) for name in swap.lines]
         interpreter = Interpreter.of(program)
-        edits = self._edits(lines, interpreter.run(source, record=lines).values)
+        edits = self._edits(lines, interpreter.run(source, record=lines).values if lines else {})
         for part in swap.partial:
             edits |= self._part(part, base, source)
-        return self.pairs.at_counted(interpreter.run(base, edits).logits)
+        logits = interpreter.run(base, edits).logits
+        return self.pairs.at_counted(logits) if swap.partial else logits
 
     @staticmethod
     def _edits(lines: Iterable[str], source: Mapping[str, Tensor]) -> dict[str, Edit]:
