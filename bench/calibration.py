@@ -239,7 +239,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[
 def by_kind(rows: Sequence[Row]) -> Iterator[str]:
     """How many programs of each kind there are, how many each measure passes and fails, and what became of them."""
     verdicts = ("complete", "sufficient", "not causal")
-    columns = ("kind", "programs", *MEASURES, "fails something", *verdicts, "alone: causal")
+    columns = ("kind", "programs", *MEASURES, "fails something", *verdicts, "alone: causal", "agrees at means")
     cells: list[list[object]] = []
     for kind in dict.fromkeys(row["kind"] for row in rows):
         own = [row for row in rows if row["kind"] == kind]
@@ -247,7 +247,10 @@ def by_kind(rows: Sequence[Row]) -> Iterator[str]:
         refused = sum(Thresholds().refuses(row) for row in own)
         counts = [sum(row["verdict"] == verdict for row in own) for verdict in verdicts]
         alone = sum(row["verdict alone"] != "not causal" for row in own)
-        cells.append([kind, len(own), *(f"{c['passed']} / {c['failed']}" for c in said), refused, *counts, alone])
+        at_means = sum((row["at means"] or 0.0) >= PASSING for row in own)
+        cells.append(
+            [kind, len(own), *(f"{c['passed']} / {c['failed']}" for c in said), refused, *counts, alone, at_means]
+        )
     return table(columns, cells)
 
 
@@ -278,8 +281,10 @@ def exceptions(rows: Sequence[Row]) -> Iterator[str]:
 
 def draw(file: Path, rows: Sequence[Row]) -> None:
     """Three curves: by what a measure must reach, and by the two shares from which on answers are clear."""
+    import matplotlib
     from matplotlib.figure import Figure
 
+    matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "calibration"}  # the same file in every run
     varied = {
         "a measure must reach": (THRESHOLDS, [Thresholds(p) for p in THRESHOLDS]),
         "clear in the model from": (SHARES, [Thresholds(clear=Clear(CLEAR, s)) for s in SHARES]),
@@ -294,8 +299,10 @@ def draw(file: Path, rows: Sequence[Row]) -> None:
             axes.plot(x, [b for _, b in shares], style, color="tab:red", marker=".", label=f"false fail ({which})")
         axes.axhline(ASKED_FOR, color="grey", linewidth=0.8)
         axes.set_xlabel(name)
+        axes.set_ylim(0.85, 1.01)
     figure.axes[0].legend(fontsize=7, loc="lower left")
-    figure.savefig(file, metadata={"Date": None})
+    figure.axes[0].set_ylabel("share of programs")
+    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
 
 
 def main() -> None:
@@ -316,7 +323,7 @@ def main() -> None:
             found = rows_of(part, number, arguments.seed)
             print(found[0]["model"], {row["kind"]: row["verdict"] for row in found}, flush=True)
             rows += found
-            lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+            lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows)
             write_file(arguments.json, ("[\n" + ",\n".join(lines) + "\n]\n").encode())
     for part in (by_kind(rows), by_threshold(rows), exceptions(rows)):
         print("\n".join(part), end="\n\n")

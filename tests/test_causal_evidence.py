@@ -83,6 +83,17 @@ def test_a_program_fitted_to_answers_is_refused():
     assert any(reason.startswith("logits1 (unknown) is not what the model does") for reason in found.reasons)
 
 
+def test_a_line_that_claims_more_than_it_reads_is_refused():
+    """With all that reaches the output from a source at once, any project that answers alike would pass."""
+    transformer, task = load_model_and_task("bin_majority", None)
+    assert task is not None
+    text = BIN_MAJORITY.format("(inp==out)")
+    for claim, unfounded in (("layer 0 mlp -> out", False), ("token -> out, pos -> out", True)):
+        program = parse(text.replace("layer 0 head 0 -> out", f"layer 0 head 0 -> out, {claim}"))
+        said = "logits1 says that it hears token and pos, and reads nothing of it"
+        assert (said in evaluate(program, transformer, task, None, SMALL).reasons) == unfounded
+
+
 @pytest.mark.parametrize("seed", [1, 7])
 def test_an_exact_translation_is_causal(seed):
     transformer = lively(seed, 1, 1)

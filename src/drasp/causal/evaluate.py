@@ -106,11 +106,18 @@ def evaluate(
 
 
 def _judged(evidence: Evidence, program: Program) -> Evidence:
-    reasons = causal_reasons(evidence)
+    reasons = [*causal_reasons(evidence), *_unfounded(program)]
     if reasons:
         return replace(evidence, reasons=tuple(reasons))
     left_out = [*completeness_reasons(evidence), *_opaque(program)]
     return replace(evidence, causal=True, grade="sufficient" if left_out else "complete", reasons=tuple(left_out))
+
+
+def _unfounded(program: Program) -> list[str]:
+    return [
+        f"{line} says that it hears {' and '.join(map(str, senders))}, and reads nothing of it"
+        for line, senders in Mechanism.of(program).unfounded.items()
+    ]
 
 
 def _opaque(program: Program) -> list[str]:

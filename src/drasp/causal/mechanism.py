@@ -142,6 +142,18 @@ class Mechanism:
         """The lines that do not say what they stand for."""
         return tuple(name for name in self.lines if not self.statements[name].sites)
 
+    @cached_property
+    def unfounded(self) -> dict[str, tuple[Component, ...]]:
+        """The embeddings that lines say they hear while reading nothing of them: no other variable has them folded in.
+
+        A line that says it stands for more is harder to refute: all of that is taken from a source at once.
+        """
+        found = {
+            name: tuple(c for c in (TOKEN, POSITION) if any(h.folded and h.sender == c for h in heard))
+            for name, heard in self.heard.items()
+        }
+        return {name: senders for name, senders in found.items() if senders}
+
     def check(self, anatomy: Anatomy) -> None:
         """Raises where a line stands for what a model does not have."""
         for name, statement in self.statements.items():
