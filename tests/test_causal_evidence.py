@@ -1,18 +1,21 @@
 """The evidence as a whole: what follows from it, what cannot be measured, and how it is shown."""
 
+import io
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from causal_models import ANSWERS, SETS, lively, lively_gpt2
 from command import drasp, fails
 from controls import answers_only
-from drasp.causal import Amount, Effort, Evidence, Mechanism, Trials, evaluate
+from drasp.causal import Amount, Effort, Evidence, Mechanism, PartEffect, Trials, evaluate
 from drasp.causal.evidence import LineEvidence, causal_reasons, completeness_reasons
 from drasp.causal.measures import NOT_APPLICABLE, Measure
+from drasp.cli.evidence import print_evidence
 from drasp.compiler import Disguise, compile_program
 from drasp.language import parse, program_files
 from drasp.language.syntax import PrimitiveTensor, Select
@@ -273,7 +276,7 @@ def evidence(*lines: LineEvidence, **measures: Measure) -> Evidence:
     return Evidence(**(dict.fromkeys(names, GOOD) | measures), lines=lines, has_cut_down=True)
 
 
-def line(name: str = "a1", origin: str = "own", **measures: Measure) -> LineEvidence:
+def line(name: str = "a1", origin: str = "own", **measures: Measure | PartEffect) -> LineEvidence:
     return LineEvidence(
         name, "layer 0 head 0", origin, **({"interchange": GOOD, "attention_cut_down": GOOD} | measures)
     )
@@ -384,6 +387,17 @@ def test_verify_causal_says_what_it_cannot_do(tmp_path):
     elsewhere = parse(BIN_MAJORITY.format("(inp==out)").replace("layer 0 head 0", "layer 7 head 0"))
     failed = fails("verify", saved(tmp_path / "elsewhere", elsewhere), "bin_majority", "--causal")
     assert "line a1: the model has no layer 7 head 0" in failed
+
+
+def test_a_dormant_path_is_a_note_on_its_line():
+    dormant = PartEffect(part=0.4, component=0.01, pairs=200, dormant=True)
+    found = evidence(line("a1", part=dormant), line("a2", part=replace(dormant, dormant=False)))
+    assert Evidence.from_json(json.loads(json.dumps(found.to_json()))).line("a1").part == dormant
+    console = Console(file=io.StringIO(), width=200)
+    print_evidence(console, parse(BIN_MAJORITY.format("(inp==out)")), found)
+    [note] = [text for text in console.file.getvalue().splitlines() if "dormant" in text]
+    assert note.startswith("a1 may be a dormant path")
+    assert "40% of the answers, all of its component 1%" in note
 
 
 def test_the_task_of_every_model_can_be_edited():
