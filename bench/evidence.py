@@ -23,7 +23,7 @@ from drasp.records import Record, read_record
 from drasp.zoo import resolve_model
 
 COLUMNS = ("model", "lines", "cut down", "agreement", "edited", "attention", "replaced", "in the model")
-COLUMNS += ("splice", "complement", "verdict", "seconds", "cost")
+COLUMNS += ("splice", "complement", "at means", "verdict", "seconds", "cost")
 
 
 def cut_down_of(folder: Path, record: Record) -> Program | None:
@@ -64,6 +64,7 @@ def cells(evidence: Evidence) -> dict[str, object]:
         "in the model": by_line(evidence, "interchange"),
         "splice": by_line(evidence, "splice"),
         "complement": shown(evidence.complement),
+        "at means": "" if evidence.mean_ablated is None else shown(evidence.mean_ablated),
         "verdict": evidence.grade or "not causal",
     }
 

@@ -1,25 +1,33 @@
 """The evidence as a whole: what follows from it, what cannot be measured, and how it is shown."""
 
+import io
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from causal_models import ANSWERS, SETS, lively, lively_gpt2
 from command import drasp, fails
-from drasp.causal import Amount, Effort, Evidence, Trials, evaluate
+from controls import answers_only
+from drasp.causal import Amount, Effort, Evidence, Mechanism, PartEffect, Trials, evaluate
 from drasp.causal.evidence import LineEvidence, causal_reasons, completeness_reasons
 from drasp.causal.measures import NOT_APPLICABLE, Measure
+from drasp.cli.evidence import print_evidence
+from drasp.compiler import Disguise, compile_program
 from drasp.language import parse, program_files
 from drasp.language.syntax import PrimitiveTensor, Select
 from drasp.loading import load_model_and_task
 from drasp.model_files import load_model
 from drasp.records import WrongFieldError
 from drasp.rewriting.simplify import simplify
-from drasp.tasks import TASKS
+from drasp.tasks import TASKS, Language, language_task
 from drasp.translation import translate
+from test_causal_swaps import split_program
+from truth.families import families
+from truth.specs import make
 
 SMALL = Effort(inputs=60, pairs=Amount(60, 30), more=Amount(0, 0))
 
@@ -37,6 +45,7 @@ def test_an_exact_program_is_complete(task):
     measures += [getattr(line, name) for line in found.lines for name in ("interchange", "attention", "splice")]
     assert not [m for m in measures if m is not None and (m.failed or (m.value is not None and m.value < 0.98))]
     assert found.causal
+    assert found.mean_ablated.value == 1.0  # of nothing
     assert {line.origin for line in found.lines} == {"own"}
     assert sum(line.interchange.passed for line in found.lines) >= 2
     few = [line.line for line in found.lines if line.interchange.status == "untested" and not line.interchange.idle]
@@ -62,6 +71,50 @@ def test_a_program_that_looks_elsewhere_is_not_causal():
     assert any("is not what it replaced" in reason for reason in replaced.reasons)
 
 
+# ------------------------------------------------------------- without the model cut down: nobody knows whose numbers
+
+
+def test_a_program_fitted_to_answers_is_refused():
+    """It agrees, on edited inputs too, but its projects are not the model's, under whose names they stand."""
+    transformer, task = load_model_and_task("bin_majority", None)
+    assert task is not None
+    found = evaluate(answers_only(transformer, task), transformer, task)
+    assert found.program.passed
+    assert found.edited.passed
+    assert {line.origin for line in found.lines} == {"unknown"}
+    assert not found.causal
+    assert any(reason.startswith("logits1 (unknown) is not what the model does") for reason in found.reasons)
+
+
+def test_a_line_that_claims_more_than_it_reads_is_refused():
+    """With all that reaches the output from a source at once, any project that answers alike would pass."""
+    transformer, task = load_model_and_task("bin_majority", None)
+    assert task is not None
+    text = BIN_MAJORITY.format("(inp==out)")
+    for claim, unfounded in (("layer 0 mlp -> out", False), ("token -> out, pos -> out", True)):
+        program = parse(text.replace("layer 0 head 0 -> out", f"layer 0 head 0 -> out, {claim}"))
+        said = "logits1 says that it hears token and pos, and reads nothing of it"
+        assert (said in evaluate(program, transformer, task, None, SMALL).reasons) == unfounded
+
+
+@pytest.mark.parametrize("seed", [1, 7])
+def test_an_exact_translation_is_causal(seed):
+    transformer = lively(seed, 1, 1)
+    found = evaluate(simplify(exact(transformer)), transformer, ANSWERS, None, SMALL)
+    assert {line.origin for line in found.lines} == {"unknown"}
+    assert found.causal, found.reasons
+
+
+@pytest.mark.parametrize("number", [0, 6])
+def test_the_program_that_a_model_was_compiled_from_is_causal(number):
+    spec = make("quick", number, 0)
+    found = evaluate(spec.compiled.program, spec.compiled.transformer, spec.task, None, replace(SMALL, inputs=200))
+    assert found.causal, found.reasons
+
+
+# -------------------------------------------------------------------------------------- what cannot be measured
+
+
 def test_one_word_a_length_and_one_token_cannot_be_edited():
     transformer, task = load_model_and_task("aastar", None)
     assert task is not None
@@ -73,6 +126,64 @@ def test_one_word_a_length_and_one_token_cannot_be_edited():
     assert found.edited.status == "not_applicable"
     assert found.line("logits1").interchange.status == "not_applicable"
     assert not found.causal  # it does not agree either
+
+
+def test_one_word_a_length():
+    """Another input of the same length is the same word at another offset; words can be edited all the same."""
+    task = language_task("abab", Language("ab", "(ab)*"), lengths=range(2, 9))
+    transformer = lively(3, 1, 1, task)
+    trials = Trials.draw(transformer, task, Amount(20, 20), np.random.default_rng(0))
+    for pairs in trials.batches:
+        same = (pairs.base.ids == pairs.source.ids).all(1)
+        assert same[pairs.kinds == 0].all()
+        assert not same[pairs.kinds > 0].any()
+    program = simplify(exact(transformer, task))
+    found = evaluate(program, transformer, task, program, SMALL)
+    assert found.causal, found.reasons
+    assert found.edited.n > 0
+
+
+def test_heads_that_say_the_same_are_one_line():
+    """Each head looks where both do in the mean, and both are taken from a source at once."""
+    spec = make("b", 0, 0)
+    twins = compile_program(spec.program, Disguise(twin_heads=1))
+    found = evaluate(twins.program, twins.transformer, spec.task, twins.program, SMALL)
+    line = next(line for line in found.lines if line.line == "a1")
+    assert line.stands_for == "layer 0 head 0, layer 0 head 1"
+    assert line.attention.value == pytest.approx(1, abs=0.01)
+    assert line.interchange.passed
+    assert found.grade == "complete"
+    # Under the name of one of them, it is not all there is.
+    alone = replace_sites(twins.program, lambda site: "head 1" not in str(site))
+    assert not evaluate(alone, twins.transformer, spec.task, twins.program, SMALL).line("a1").interchange.passed
+
+
+def replace_sites(program, kept):
+    lines = (replace(s, sites=tuple(filter(kept, s.sites))) for s in program.statements)
+    return replace(program, statements=tuple(lines))
+
+
+def test_a_path_through_two_heads():
+    """The second head carries what the first one took: from a source, its line is that path."""
+    names = [f"{family.name}: {mechanism}" for family in families() for mechanism in family.programs]
+    spec = make("b", names.index("last_two_alike: last but one in two steps"), 0)
+    program = spec.compiled.program
+    assert "token > layer 0 head 0 > layer 1 head 0" in {str(s) for s in Mechanism.of(program).senders["a2"]}
+    found = evaluate(program, spec.compiled.transformer, spec.task, program, SMALL)
+    assert found.line("a2").interchange.passed
+    assert found.causal, found.reasons
+
+
+def test_a_split_mlp():
+    """Its parts are approximated, each judged by what the MLP does with that part of its input from a source."""
+    transformer, whole, parts, _ = split_program(0)
+    effort = Effort(inputs=20, pairs=Amount(40, 10), more=Amount(0, 0))
+    found = evaluate(parts, transformer, ANSWERS, whole, effort)
+    lines = [line for line in found.lines if line.stands_for == "layer 0 mlp"]
+    assert {line.origin for line in lines} == {"approximated"}
+    assert all(line.interchange_cut_down is not None for line in lines)
+    assert any(line.interchange_cut_down.n for line in lines)
+    assert all(line.part is not None and not line.part.dormant for line in lines)
 
 
 def test_a_constant_model_has_no_case():
@@ -138,6 +249,8 @@ def test_evidence_is_json_both_ways():
     program = simplify(exact(transformer))
     found = evaluate(program.with_tensors({"A1": -program.tensors["A1"]}), transformer, ANSWERS, program, SMALL)
     assert Evidence.from_json(json.loads(json.dumps(found.to_json()))) == found
+    older = {name: value for name, value in found.to_json().items() if name != "mean_ablated"}
+    assert Evidence.from_json(json.loads(json.dumps(older))) == replace(found, mean_ablated=None)
     with pytest.raises(WrongFieldError, match=r"lines\[0\].line"):
         Evidence.from_json(json.loads(json.dumps(found.to_json())) | {"lines": [{"line": 3}]})
 
@@ -163,7 +276,7 @@ def evidence(*lines: LineEvidence, **measures: Measure) -> Evidence:
     return Evidence(**(dict.fromkeys(names, GOOD) | measures), lines=lines, has_cut_down=True)
 
 
-def line(name: str = "a1", origin: str = "own", **measures: Measure) -> LineEvidence:
+def line(name: str = "a1", origin: str = "own", **measures: Measure | PartEffect) -> LineEvidence:
     return LineEvidence(
         name, "layer 0 head 0", origin, **({"interchange": GOOD, "attention_cut_down": GOOD} | measures)
     )
@@ -173,6 +286,7 @@ def test_what_makes_a_program_causal():
     named = line("s1", "named", interchange_cut_down=GOOD)
     assert not causal_reasons(evidence(line(), named))
     assert causal_reasons(evidence(line(), named, model_cut_down=BAD))
+    assert causal_reasons(evidence(line(), named, program=BAD))
     assert causal_reasons(evidence(line(), named, edited=BAD))
     assert not causal_reasons(evidence(line(), named, edited=NOT_APPLICABLE))
     assert causal_reasons(evidence(line(attention_cut_down=BAD)))
@@ -184,6 +298,9 @@ def test_what_makes_a_program_causal():
     idle = line("s1", "named", interchange_cut_down=IDLE)
     assert not causal_reasons(evidence(idle))
     assert not causal_reasons(evidence(idle, edited=IDLE))
+    # Where interchange is silent, what the weights are of has to show that a replacement is true.
+    assert causal_reasons(evidence(replace(idle, attention=BAD)))
+    assert not causal_reasons(evidence(line("a1", "named", interchange_cut_down=GOOD, attention=BAD)))
     assert causal_reasons(evidence(replace(idle, attention_cut_down=GOOD), edited=NOT_APPLICABLE)) == [
         "nothing shows that the lines that were replaced are true"
     ]
@@ -247,6 +364,7 @@ def test_verify_causal(tmp_path):
     shown = drasp("verify", saved(tmp_path / "good", good, good), "bin_majority", "--causal").out
     assert "layer 0 head 0" in shown
     assert "edited inputs" in shown
+    assert "agreement, rest at its means" in shown
     assert "causal, sufficient" in shown or "causal, complete" in shown
     wrong = parse(BIN_MAJORITY.format("(0: 1=1; 1: 0=1)"))
     shown = drasp("verify", saved(tmp_path / "wrong", wrong, good), "bin_majority", "--causal").out
@@ -269,6 +387,17 @@ def test_verify_causal_says_what_it_cannot_do(tmp_path):
     elsewhere = parse(BIN_MAJORITY.format("(inp==out)").replace("layer 0 head 0", "layer 7 head 0"))
     failed = fails("verify", saved(tmp_path / "elsewhere", elsewhere), "bin_majority", "--causal")
     assert "line a1: the model has no layer 7 head 0" in failed
+
+
+def test_a_dormant_path_is_a_note_on_its_line():
+    dormant = PartEffect(part=0.4, component=0.01, pairs=200, dormant=True)
+    found = evidence(line("a1", part=dormant), line("a2", part=replace(dormant, dormant=False)))
+    assert Evidence.from_json(json.loads(json.dumps(found.to_json()))).line("a1").part == dormant
+    console = Console(file=io.StringIO(), width=200)
+    print_evidence(console, parse(BIN_MAJORITY.format("(inp==out)")), found)
+    [note] = [text for text in console.file.getvalue().splitlines() if "dormant" in text]
+    assert note.startswith("a1 may be a dormant path")
+    assert "40% of the answers, all of its component 1%" in note
 
 
 def test_the_task_of_every_model_can_be_edited():

@@ -1,35 +1,53 @@
 """Each measure against a version of it that loops over inputs and positions, on hooked models and naive programs."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from transformers import GPT2LMHeadModel
 
 import naive
 from causal_models import ANSWERS, SETS, lively_gpt2, trials_of
 from drasp.causal import Mechanism, attention, complement, edited, interchange, splice
 from drasp.causal.attention import _places, looks_of
+from drasp.causal.complement import Rest
+from drasp.causal.means import with_means
 from drasp.causal.measures import (
     CLEAR_IN_MODEL,
     FEWEST_CASES,
     Cases,
     Measure,
     alike,
-    margins,
     status_of,
     weighted_mean,
     worst,
 )
-from drasp.causal.swaps import model_swap
+from drasp.causal.parts import part_effects
+from drasp.causal.swaps import ModelSwap, model_swap
 from drasp.causal.trials import SOURCES
 from drasp.edits import Replaced
-from drasp.language.syntax import Aggregate, ElementWise, Program, Reference, Select
+from drasp.forward import Forward
+from drasp.language import parse
+from drasp.language.syntax import (
+    Aggregate,
+    ElementWise,
+    Prediction,
+    Program,
+    Project,
+    Reference,
+    Select,
+    Statement,
+)
+from drasp.measure import margins
 from drasp.model_files import load_model
-from drasp.sites import OUT, Component, NormSite, Pattern, Receiver
+from drasp.rewriting.simplify import simplify
+from drasp.sites import OUT, POSITION, TOKEN, Component, NormSite, Path, Pattern, Receiver
 from drasp.tasks import EDITS
 from drasp.translation import translate
 from hooked_model import HookedModel
+from random_models import random_gpt2
 from test_causal_swaps import hooked_swap, naive_swap
 
 BOTH = pytest.mark.parametrize("task", [ANSWERS, SETS], ids=["answers", "sets"])
@@ -383,6 +401,174 @@ def test_complement(task, layers, keep):
             expected.append(share_alike(places, from_source[0].numpy(), said, after, after, clear, task.output))
     matching(found.cases, expected)
     assert OUT in mechanism.edges
+
+
+# ---------------------------------------------------------------------------------------------- plain means
+
+
+class Averaged(HookedModel):
+    """A model of which each receiver reads means along the edges and ways that a program does not have, spelt out."""
+
+    def __init__(self, model, mechanism: Mechanism, means) -> None:
+        super().__init__(model, {})
+        self.mechanism, self.means = mechanism, means
+
+    def ways(self, receiver):
+        return [s for s in self.sent if s in self.mechanism.edges.get(receiver, ())]
+
+    def normed(self, receiver, norm):
+        heard = self.mechanism.edges.get(receiver, frozenset())
+        x = self.biases + torch.zeros_like(self.sent[TOKEN])
+        for sender, value in self.sent.items():
+            ways = [Path(origin, (sender,)) for origin in (TOKEN, POSITION)]
+            if sender not in heard and not heard.intersection(ways):
+                value = self.means[sender]
+            elif sender.kind == "head":
+                missing = [w for w in ways if w not in heard and w.origin in self.mechanism.edges[sender.receivers[2]]]
+                value = value + sum(self.means[way] - self.along(way) for way in missing)
+            x = x + value
+        self.roots[receiver] = (x.var(-1, correction=0) + norm.eps).sqrt()[..., None]
+        return (x - x.mean(-1, keepdim=True)) / self.roots[receiver] * norm.weight + norm.bias
+
+    def head(self, head, block):
+        width = self.model.config.n_embd // self.model.config.n_head
+        q, k, v = (block.attn.c_attn(self.normed(r, block.ln_1))[..., self.columns(r)] for r in head.receivers)
+        products = self.mechanism.products_of_heads.get(head, ())
+        scores = sum((self.product(p, block, q, k) for p in products), torch.zeros_like(q @ k.mT))
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        self.patterns[head] = scores.masked_fill(future, -torch.inf).softmax(-1)
+        return self.patterns[head] @ v @ block.attn.c_proj.weight[head.head * width : (head.head + 1) * width]
+
+
+def without(program: Program, gone: Callable[[Statement], bool]) -> Program:
+    """A program without some of its selects or projects."""
+    names = {s.name for s in program.statements if isinstance(s, Select | Project) and gone(s)}
+    kept: list[Statement] = []
+    for s in program.statements:
+        match s:
+            case Aggregate(selectors=selectors):
+                kept.append(replace(s, selectors=tuple(r for r in selectors if r.variable not in names)))
+            case Prediction(logits=logits):
+                kept.append(replace(s, logits=tuple(r for r in logits if r.variable not in names)))
+            case _ if s.name not in names:
+                kept.append(s)
+            case _:
+                pass
+    return replace(program, statements=tuple(kept))
+
+
+def plain_means(model, trials):
+    """What every component sends, and what comes from embeddings by way of each head, over all positions of bases."""
+    sums, count = {}, 0
+    for pairs in trials.batches:
+        for _, (ids, offset), _, _ in rows_of(pairs):
+            run, count = hooked(model, ids, offset), count + len(ids)
+            heads = [c for c in run.sent if c.kind == "head"]
+            ways = {Path(o, (head,)): run.along(Path(o, (head,))) for head in heads for o in (TOKEN, POSITION)}
+            for sender, value in {**run.sent, **ways}.items():
+                sums[sender] = sums.get(sender, 0) + value[0].sum(0)
+    return {sender: total / count for sender, total in sums.items()}
+
+
+@BOTH
+@pytest.mark.parametrize("gone", ["nothing", "of positions", "all"])
+def test_means_in_the_place_of_what_is_left_out(task, gone):
+    """One head of two, and of it only what it takes from tokens, though it takes positions too; with fewer selects."""
+    model, transformer, program, trials = case(6, 1, 2, task, cut=False, count=3)
+    part = pruned(program, "layer 0 head 0")
+    part = without(part, lambda s: s.kind == "select" and (gone == "all" or (gone != "nothing" and "pos" in str(s))))
+    of_positions = {s.name for s in part.statements if isinstance(s, Aggregate) and s.value.variable == "pos"}
+    part = without(part, lambda s: isinstance(s, Project) and s.input.variable in of_positions)
+    means, forward = plain_means(model, trials), Forward(transformer, with_means(part, trials))
+    for pairs in trials.batches:
+        found = forward(pairs.base).logits
+        for row, (ids, offset), _, places in rows_of(pairs):
+            averaged = Averaged(model, Mechanism.of(part), means)
+            said = averaged.logits(torch.tensor([ids]), torch.arange(offset, offset + len(ids))[None])[0]
+            torch.testing.assert_close(found[row, : len(places)], said[places], rtol=1e-6, atol=1e-8)
+
+
+@BOTH
+@pytest.mark.parametrize("layers", [1, 2])
+def test_nothing_changes_where_nothing_is_left_out(task, layers):
+    _, transformer, program, trials = case(6, layers, 1, task, cut=False, count=1)
+    for exact in (program, simplify(program)):
+        forward = Forward(transformer, with_means(exact, trials))
+        for pairs in trials.batches:
+            torch.testing.assert_close(forward(pairs.base).logits, pairs.base_logits, rtol=1e-6, atol=1e-8)
+
+
+def test_what_a_head_hears_by_its_norm_alone_is_left_out():
+    """Of a head that takes tokens, over a norm of tokens and positions, the positions that it takes as well."""
+    text = "vocab = [a, b]\nspecial = []\npositions = 8\n"
+    text += "n1 = norm(token, pos, op=N, eps=1e-5)  # layer 0 attention norm\n"
+    text += "a1 = aggregate(s=[], v=token/n1)  # layer 0 head 0\n"
+    text += "logits1 = project(inp=a1, op=(inp==out))  # layer 0 head 0 -> out\nprediction = softmax(logits1)  # out"
+    program = parse(text, {"N": torch.eye(10)})
+    rest = Rest(Mechanism.of(program), load_model(lively_gpt2(6, 1, 1)))
+    assert "pos > layer 0 head 0 -> out" in map(str, rest.others(OUT))
+
+
+# --------------------------------------------------------------------------------------------- dormant paths
+
+
+def dormant_gpt2() -> GPT2LMHeadModel:
+    """In layer 0 the MLP takes away the half of the token that the head of layer 1 reads: that head says nothing."""
+    model = random_gpt2(0, 2, 1, d_head=16, vocab=len(ANSWERS.vocabulary), positions=ANSWERS.n_positions)
+    body, half = model.transformer, 8
+    with torch.no_grad():
+        tokens = body.wte.weight
+        for part in (tokens[:, :half], tokens[:, half:]):
+            part -= part.mean(1, keepdim=True)
+        body.wpe.weight.zero_()
+        for norm in (body.h[0].ln_1, body.h[1].ln_1, body.ln_f):
+            norm.weight.fill_(1.0)
+            norm.bias.zero_()
+        first, last = body.h
+        for layer in (first.attn.c_proj, last.attn.c_proj, last.mlp.c_proj):
+            layer.bias.zero_()
+        for layer in (first.attn.c_proj, last.mlp.c_proj):
+            layer.weight.zero_()
+        hidden = first.mlp.act(first.mlp.c_fc(first.ln_2(tokens)))
+        wanted = torch.cat([-tokens[:, :half], torch.zeros_like(tokens[:, half:])], 1)
+        first.mlp.c_proj.bias.zero_()
+        first.mlp.c_proj.weight.copy_(torch.linalg.lstsq(hidden, wanted).solution)
+        last.attn.c_attn.bias.zero_()
+        last.attn.c_attn.weight[half:, 2 * 16 :] = 0
+        last.attn.c_proj.weight.mul_(20)
+    return model
+
+
+def test_a_path_that_another_takes_back_is_dormant():
+    transformer = load_model(dormant_gpt2())
+    program = simplify(translate(transformer, ANSWERS.vocabulary, ANSWERS.output))
+    mechanism, trials = Mechanism.of(program), trials_of(transformer, count=10)
+    found = part_effects(program, trials)
+    paths = {str(s): line for line in found for s in mechanism.senders.get(line, ())}
+    assert found[paths["token > layer 1 head 0"]].dormant
+    assert found[paths["token > layer 1 head 0"]].component == 0
+    other = lively_gpt2(4, 2, 1)
+    exact = translate(load_model(other), ANSWERS.vocabulary, ANSWERS.output)
+    assert not any(effect.dormant for effect in part_effects(exact, trials_of(load_model(other))).values())
+
+
+@BOTH
+def test_effects_of_parts(task):
+    model, _, program, trials = case(2, 1, 2, task, count=2)
+    mechanism, found = Mechanism.of(program), part_effects(program, trials)
+    parts = [s.name for s in program.statements if isinstance(s, Aggregate)]
+    assert set(parts) <= set(found)
+    for line in parts[:3]:
+        [head] = mechanism.components(line)
+        changed = [0, 0]
+        for pairs in trials.batches:
+            for i, swap in enumerate((model_swap(mechanism, line), ModelSwap((head,)))):
+                after = hooked_swap(model, pairs, swap).numpy()
+                for row, base, _, places in rows_of(pairs):
+                    said = hooked(model, *base).said[places]
+                    answers = [[answer(x, task.output) for x in side] for side in (said, after[row, : len(places)])]
+                    changed[i] += answers[0] != answers[1]
+        assert [found[line].part, found[line].component] == pytest.approx([n / len(trials) for n in changed])
 
 
 # ------------------------------------------------------------------------------------------------ numbers

@@ -1,5 +1,7 @@
 """What lines stand for, and lines from a source: in exact programs the same as in the model, to the last digit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from drasp.edits import Replaced, Scaled
 from drasp.errors import DraspError
 from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter, parse
-from drasp.language.syntax import ElementWise, Project, Select
+from drasp.language.syntax import Aggregate, ElementWise, Project, Select
 from drasp.model_files import load_model
 from drasp.naming.splitting import split
 from drasp.rewriting.simplify import simplify
@@ -304,3 +306,8 @@ def test_what_was_replaced_is_known_by_its_numbers():
     assert {origin_of(other, s.name, program) for s in other.readers(select.name)} == {"approximated"}
     _, whole, parts, _ = split_program(0)
     assert {origin_of(parts, s.name, whole) for s in parts.statements if isinstance(s, ElementWise)} == {"approximated"}
+    # An aggregate without its selects looks elsewhere, though none of its lines has other numbers.
+    [aggregate, *_] = [s for s in program.statements if isinstance(s, Aggregate)]
+    uniform = [replace(s, selectors=()) if s is aggregate else s for s in program.statements]
+    assert origin_of(replace(program, statements=tuple(uniform)), aggregate.name, program) == "approximated"
+    assert {origin_of(program, line, None) for line in Mechanism.of(program).lines} == {"unknown"}

@@ -120,6 +120,7 @@ class Record:
     seeds: tuple[SeedRecord, ...] | None = None
     passes: tuple[PassRecord, ...] | None = None
     norms: NormsRecord | None = None
+    constants_out_of_range: tuple[str, ...] | None = None
     min_match: float | None = None
     max_lines: int | None = None
 

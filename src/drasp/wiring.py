@@ -338,9 +338,9 @@ def _linear_norm(stream: Stream, norm: LayerNorm, divisors: _Divisors) -> Stream
         return Stream(tuple(centred), constant).times(1 / divisors.all)
     match merged(centred):
         case []:
-            return Stream(
-                (), None if constant is None else constant / (divisors.constants or _root(constant, norm.eps))
-            )
+            if constant is None:
+                return Stream()
+            return Stream((), constant / (divisors.constants or _root(constant, norm.eps)))
         case [("token" | "pos" as variable, matrix, _)]:
             # One direction at a time: each row has its norm, and the constant, divided by it, is a table too.
             root = _root(matrix if constant is None else matrix + constant, norm.eps)

@@ -10,8 +10,9 @@ from drasp.causal.edited import edited
 from drasp.causal.evaluate import FULL, QUICK, Effort, evaluate
 from drasp.causal.evidence import Evidence, LineEvidence
 from drasp.causal.interchange import interchange
-from drasp.causal.measures import Measure
+from drasp.causal.measures import Clear, Measure
 from drasp.causal.mechanism import Mechanism
+from drasp.causal.parts import PartEffect
 from drasp.causal.splice import splice
 from drasp.causal.trials import Amount, Case, Outcome, Trials
 
@@ -20,12 +21,14 @@ __all__ = [
     "QUICK",
     "Amount",
     "Case",
+    "Clear",
     "Effort",
     "Evidence",
     "LineEvidence",
     "Measure",
     "Mechanism",
     "Outcome",
+    "PartEffect",
     "Trials",
     "attention",
     "complement",

@@ -27,7 +27,7 @@ from drasp.transformer import Transformer
 @torch.no_grad()
 def complement(program: Program, trials: Trials) -> Outcome:
     """Whether the model still answers as on the base, where its answer on the source is another."""
-    rest = _Complement(Mechanism.of(program), trials.transformer)
+    rest = Rest(Mechanism.of(program), trials.transformer)
     found: list[Outcome] = []
     for pairs in trials.batches:
         after = rest.logits(pairs)
@@ -36,8 +36,8 @@ def complement(program: Program, trials: Trials) -> Outcome:
     return Outcome.joined(found)
 
 
-class _Complement:
-    """What a program has of a model, and the edits that take the rest from a source."""
+class Rest:
+    """What a program leaves out of a model, and the edits that take it from a source."""
 
     def __init__(self, mechanism: Mechanism, transformer: Transformer) -> None:
         self.transformer, self.anatomy = transformer, transformer.anatomy
@@ -48,6 +48,16 @@ class _Complement:
             for head in self.kept
             if head.kind == "head"
         }
+
+    @property
+    def read(self) -> list[Receiver]:
+        """Where heads that the program has take their values, its MLPs their inputs, and the output."""
+        return [r for c in self.kept for r in c.receivers if r.kind in ("value", "mlp")] + [OUT]
+
+    @property
+    def looking(self) -> list[Receiver]:
+        """The queries and keys of its heads."""
+        return [r for head in self.products for r in head.receivers[:2]]
 
     def heard(self, receiver: Receiver) -> frozenset[Sender]:
         """What the program hears at a receiver, its norm included."""
@@ -64,18 +74,16 @@ class _Complement:
             if not named:
                 edges.append(Edge(sender, receiver))
             elif sender.kind == "head" and sender not in named:
-                known = {through(s, sender) for s in self.mechanism.edges.get(sender.receivers[2], ())}
+                known = {through(s, sender) for s in self.heard(sender.receivers[2])}
                 edges += [Edge(p, receiver) for p in sorted(known - named, key=str) if p.origin != NO_COMPONENT]
         return edges
 
     def logits(self, pairs: Pairs) -> Logits:
-        read = [r for c in self.kept for r in c.receivers if r.kind in ("value", "mlp")] + [OUT]
-        looking = [r for head in self.products for r in head.receivers[:2]]
         products = {p: product_terms(p, self.anatomy) for found in self.products.values() for p in found}
-        sites: set[Site] = {edge for r in (*read, *looking) for edge in self.others(r)}
-        sites |= {*looking, *(part for terms in products.values() for part in terms)}
+        sites: set[Site] = {edge for r in (*self.read, *self.looking) for edge in self.others(r)}
+        sites |= {*self.looking, *(part for terms in products.values() for part in terms)}
         source = Forward(self.transformer, record=sites)(pairs.source).values
-        edits: dict[Site, Edit] = {edge: Replaced(source[edge]) for r in read for edge in self.others(r)}
+        edits: dict[Site, Edit] = {edge: Replaced(source[edge]) for r in self.read for edge in self.others(r)}
         for layer in range(self.anatomy.n_layers):
             heads = [head for head in self.products if head.layer == layer]
             edits |= self.scores(pairs, heads, edits, source, products)

@@ -1,8 +1,8 @@
 """All measures of a program against its model, in one call."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -11,20 +11,23 @@ from drasp.causal.attention import attention
 from drasp.causal.complement import complement
 from drasp.causal.edited import edited
 from drasp.causal.evidence import Evidence, LineEvidence, causal_reasons, completeness_reasons, of_lines
-from drasp.causal.interchange import interchange
-from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Cases, Measure, differing, worst
+from drasp.causal.interchange import Reference, interchanges
+from drasp.causal.means import with_means
+from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Cases, Clear, Measure, differing, worst
 from drasp.causal.mechanism import Mechanism
+from drasp.causal.parts import part_effects
 from drasp.causal.splice import splice
 from drasp.causal.swaps import origin_of
 from drasp.causal.trials import SOURCES, Amount, Outcome, Trials, wanted
 from drasp.forward import Forward
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import ONE, ElementWise, Network
-from drasp.sequences import Sequences
-from drasp.tasks import EditKind, Task
+from drasp.sequences import Run, Sequences
+from drasp.tasks import EditKind, Inputs, Task
 from drasp.transformer import Transformer
 
 Key = TypeVar("Key", bound=str)
+Asked: TypeAlias = tuple[Reference, Sequence[str]]
 _MOST_VARIABLES = 2  # that an unnamed MLP may read in a complete program: of more, it could hide the whole of it
 
 
@@ -48,6 +51,7 @@ def evaluate(
     cut_down: Program | None = None,
     effort: Effort = FULL,
     seed: int = 0,
+    clear: Clear | None = None,
 ) -> Evidence:
     """The evidence for a program: agreement, edited inputs, attention, interchange, splice and complement.
 
@@ -56,11 +60,14 @@ def evaluate(
     """
     mechanism = Mechanism.of(program)
     mechanism.check(transformer.anatomy)
-    agreement = _agreement(program, cut_down, transformer, task, effort, seed)
+    if cut_down is not None and cut_down.digest == program.digest:
+        cut_down = program  # all that is asked of both is found out once
     trials, more = (
-        Trials.draw(transformer, task, amount, np.random.default_rng([seed, *stream.encode()]))
+        Trials.draw(transformer, task, amount, np.random.default_rng([seed, *stream.encode()]), clear)
         for stream, amount in (("evidence", effort.pairs), ("more evidence", effort.more))
     )
+    inputs = task.pool(effort.inputs, np.random.default_rng([seed, *b"agreement"]))
+    agreement = _agreement(trials, inputs, program, cut_down)
     by_edit = _joined_outcomes(edited(program, trials), edited(program, more))
     edits = {kind: _measure_of_edit(trials, kind, found) for kind, found in by_edit.items()}
     worst_edit = worst(edits)
@@ -69,7 +76,9 @@ def evaluate(
         worst_edit = Outcome.joined(list(by_edit.values())).cases.measure(task.bins)
     failing = Outcome.joined(list(by_edit.values())).case if worst_edit.failed else None
     whole = Evidence(
-        *agreement,
+        model_cut_down=agreement.get("model_cut_down", agreement["program"]),
+        program=agreement["program"],
+        mean_ablated=agreement.get("mean_ablated"),
         edited=worst_edit,
         attention=NOT_APPLICABLE,
         interchange=NOT_APPLICABLE,
@@ -97,11 +106,18 @@ def evaluate(
 
 
 def _judged(evidence: Evidence, program: Program) -> Evidence:
-    reasons = causal_reasons(evidence)
+    reasons = [*causal_reasons(evidence), *_unfounded(program)]
     if reasons:
         return replace(evidence, reasons=tuple(reasons))
     left_out = [*completeness_reasons(evidence), *_opaque(program)]
     return replace(evidence, causal=True, grade="sufficient" if left_out else "complete", reasons=tuple(left_out))
+
+
+def _unfounded(program: Program) -> list[str]:
+    return [
+        f"{line} says that it hears {' and '.join(map(str, senders))}, and reads nothing of it"
+        for line, senders in Mechanism.of(program).unfounded.items()
+    ]
 
 
 def _opaque(program: Program) -> list[str]:
@@ -129,23 +145,27 @@ def _joined_outcomes(*runs: dict[Key, Outcome]) -> dict[Key, Outcome]:
 
 
 @torch.no_grad()
-def _agreement(
-    program: Program, cut_down: Program | None, transformer: Transformer, task: Task, effort: Effort, seed: int
-) -> tuple[Measure, Measure]:
-    """Of M|G and of P with M, on the task's own inputs."""
-    inputs = task.pool(effort.inputs, np.random.default_rng([seed, *b"agreement"]))
-    # Where nothing was replaced both are the same, and run once.
-    subjects = [program] if cut_down is None or cut_down is program else [program, cut_down]
-    same = [torch.zeros(len(inputs)) for _ in subjects]
+def _agreement(trials: Trials, inputs: Inputs, program: Program, cut_down: Program | None) -> dict[str, Measure]:
+    """Of P, of M|G, and of M with plain means of what P leaves out, with M, on the task's own inputs."""
+    transformer, task = trials.transformer, trials.task
+    answering: dict[str, Callable[[Sequences], Run[Any]]] = {"program": Interpreter.of(program).run}
+    # Where nothing was replaced, M|G is P, and run once.
+    if cut_down is not None and cut_down is not program:
+        answering["model_cut_down"] = Interpreter.of(cut_down).run
+    if not Mechanism.of(program).without_sites:
+        answering["mean_ablated"] = Forward(transformer, with_means(program, trials))
+    same = {name: torch.zeros(len(inputs)) for name in answering}
     for rows, batch in inputs.batches():
         where, valid = wanted(batch)
         sequences = Sequences(batch.ids, batch.positions, where)
         model = Forward(transformer)(sequences).logits
-        for subject, alike in zip(subjects, same, strict=True):
-            differs = differing(model, Interpreter.of(subject).run(sequences).logits, task.output) & valid
-            alike[rows] = (~differs.any(1)).float()
-    measures = [Cases(each, torch.zeros_like(each), inputs.lengths).measure(task.bins) for each in same]
-    return measures[-1], measures[0]
+        for name, answer in answering.items():
+            differs = differing(model, answer(sequences).logits, task.output) & valid
+            same[name][rows] = (~differs.any(1)).float()
+    found = {
+        name: Cases(each, torch.zeros_like(each), inputs.lengths).measure(task.bins) for name, each in same.items()
+    }
+    return {"model_cut_down": found["program"], **found}
 
 
 def _lines(
@@ -154,10 +174,16 @@ def _lines(
     mechanism = Mechanism.of(program)
     origins = {line: origin_of(program, line, cut_down) for line in mechanism.lines}
     replaced = [line for line, origin in origins.items() if origin != "own"]
-    in_model = _interchange(program, trials, more, transformer, mechanism.lines)
-    in_cut_down = _interchange(program, trials, more, cut_down, replaced) if cut_down is not None else {}
-    looks, spliced = attention(program, trials), splice(program, trials)
-    looks_cut_down = _looks_cut_down(mechanism, trials, cut_down) if cut_down is not None else looks
+    asked: dict[str, Asked] = {"in model": (transformer, mechanism.lines)}
+    if cut_down is not None:
+        asked["cut down"] = (cut_down, replaced)
+    found_in = _interchanges(program, trials, more, asked)
+    in_model, in_cut_down = found_in["in model"], found_in.get("cut down", {})
+    looks, spliced, parts = attention(program, trials), splice(program, trials), part_effects(program, trials)
+    looks_cut_down = looks
+    if cut_down is not None:
+        theirs = looks if cut_down is program else attention(cut_down, trials)
+        looks_cut_down = _looks_cut_down(mechanism, Mechanism.of(cut_down), theirs)
     found: list[LineEvidence] = []
     for line, origin in origins.items():
         model, other = in_model.get(line), in_cut_down.get(line)
@@ -182,20 +208,27 @@ def _lines(
                 looks.get(line),
                 splice=spliced.get(line),
                 case=failing,
+                part=parts.get(line),
                 **measures,
             )
         )
     return tuple(found)
 
 
-def _interchange(
-    program: Program, trials: Trials, more: Trials, reference: Transformer | Program, lines: Sequence[str]
-) -> dict[str, Outcome]:
+def _interchanges(
+    program: Program, trials: Trials, more: Trials, asked: Mapping[str, Asked]
+) -> dict[str, dict[str, Outcome]]:
     """With more pairs for lines of which the first say too little."""
-    first = interchange(program, trials, reference, lines)
-    open_ones = [line for line, found in first.items() if _is_open(_measure(trials, found))]
-    second = interchange(program, more, reference, open_ones)
-    return first | _joined_outcomes({line: first[line] for line in open_ones}, second)
+    first = interchanges(program, trials, asked)
+    open_ones = {
+        key: (reference, [line for line in lines if _is_open(_measure(trials, first[key][line]))])
+        for key, (reference, lines) in asked.items()
+    }
+    second = interchanges(program, more, open_ones)
+    return {
+        key: first[key] | _joined_outcomes({line: first[key][line] for line in lines}, second[key])
+        for key, (_, lines) in open_ones.items()
+    }
 
 
 def _with_more(trials: Trials, first: Outcome, again: Callable[[], Outcome]) -> Outcome:
@@ -210,10 +243,8 @@ def _is_open(found: Measure) -> bool:
     return 0 < found.n < FEWEST_CASES or (found.failed and found.value is not None and found.value >= PASSING)
 
 
-def _looks_cut_down(mechanism: Mechanism, trials: Trials, cut_down: Program) -> dict[str, Measure]:
+def _looks_cut_down(mechanism: Mechanism, other: Mechanism, looks: Mapping[str, Measure]) -> dict[str, Measure]:
     """The attention of M|G for each aggregate of P: the worst of its aggregates that stand for the same heads."""
-    other = Mechanism.of(cut_down)
-    looks = attention(cut_down, trials)
     found: dict[str, Measure] = {}
     for line in mechanism.lines:
         heads = {c for c in mechanism.components(line) if c.kind == "head"}

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Measure, worst
+from drasp.causal.parts import PartEffect
 from drasp.causal.trials import Case
 from drasp.records import typed
 
@@ -19,8 +20,9 @@ _UNTESTED_ALLOWED = 1  # of the lines of a complete program, if its few cases do
 class LineEvidence:
     """What was measured of one line; None where a measure says nothing of lines of its kind.
 
-    `origin` is own (the model's), approximated or named. Interchange is against M, `interchange_cut_down` against M|G.
-    `case` is one in which the line fails, against M|G if it fails there, else against M.
+    `origin` is own (the model's), approximated, named, or unknown: whose numbers they are is not known without M|G.
+    Interchange is against M, `interchange_cut_down` against M|G. `case` is one in which the line fails, against M|G if
+    it fails there, else against M. `part` is there for a line that stands for a part of a component.
     """
 
     line: str
@@ -32,6 +34,7 @@ class LineEvidence:
     interchange: Measure | None = None
     splice: Measure | None = None
     case: Case | None = None
+    part: PartEffect | None = None
 
     @property
     def replaced(self) -> bool:
@@ -53,7 +56,8 @@ class LineEvidence:
 class Evidence:
     """The measures as a whole and line by line; each whole is the worst of its lines.
 
-    `causal` and `grade` (complete, sufficient or None) are the verdict, `reasons` what stands in its way.
+    `causal` and `grade` (complete, sufficient or None) are the verdict, `reasons` what stands in its way. Of programs
+    without sites, and in older records, `mean_ablated` is None.
     """
 
     model_cut_down: Measure  # agreement of M|G with M
@@ -63,6 +67,9 @@ class Evidence:
     interchange: Measure  # against M
     splice: Measure
     complement: Measure
+    mean_ablated: Measure | None = (
+        None  # agreement with M of M with plain means of what P leaves out; not in old records
+    )
     edits: dict[str, Measure] = field(default_factory=dict[str, Measure])
     lines: tuple[LineEvidence, ...] = ()
     without_sites: tuple[str, ...] = ()
@@ -100,22 +107,23 @@ def causal_reasons(evidence: Evidence) -> list[str]:
     """Why a program is not causal; empty where it is."""
     if evidence.without_sites:
         return [f"lines that do not say what of the model they stand for: {', '.join(evidence.without_sites)}"]
-    reasons = [
-        f"{name}: {measure}"
-        for name, measure in (
-            ("the model cut down does not agree with the model", evidence.model_cut_down),
-            ("edited inputs", evidence.edited),
-        )
-        if measure.failed
-    ]
+    agreement = {"the program does not agree with the model": evidence.program}
+    if evidence.has_cut_down:
+        agreement = {"the model cut down does not agree with the model": evidence.model_cut_down, **agreement}
+    measures = {**agreement, "edited inputs": evidence.edited}
+    reasons = [f"{name}: {measure}" for name, measure in measures.items() if measure.failed]
     for line in evidence.lines:
         if line.attention_cut_down is not None and line.attention_cut_down.failed:
             reasons.append(f"{line.line} does not look where the model does: overlap {line.attention_cut_down}")
+        elif line.attention is not None and line.attention.failed and _is_without_case(line):
+            reasons.append(f"{line.line} has no case, and does not look where the model does: overlap {line.attention}")
     replaced = [(line, _of_replacement(line, evidence.has_cut_down)) for line in evidence.lines if line.replaced]
-    reasons += [f"{line.line} ({line.origin}) is not what it replaced: {m}" for line, m in replaced if m.failed]
-    against = {line.line: m for line, m in replaced if _speaks_against(m)}
+    wanted = "what it replaced" if evidence.has_cut_down else "what the model does"
+    reasons += [f"{line.line} ({line.origin}) is not {wanted}: {m}" for line, m in replaced if m.failed]
     reasons += [
-        f"{line}, which was replaced, has few cases, and they speak against it: {m}" for line, m in against.items()
+        f"{line.line} ({line.origin}) has few cases, and they speak against it: {m}"
+        for line, m in replaced
+        if _speaks_against(m)
     ]
     shown = [m for line, found in replaced for m in (found, line.attention, line.splice) if m is not None]
     # That no edit ever changes an answer of either side shows something too.
@@ -124,17 +132,26 @@ def causal_reasons(evidence: Evidence) -> list[str]:
     return reasons
 
 
+def _is_without_case(line: LineEvidence) -> bool:
+    """Whether nothing but where it looks could tell that a replaced line is true."""
+    return line.replaced and (line.interchange_cut_down is None or not line.interchange_cut_down.n)
+
+
 def _speaks_against(measure: Measure) -> bool:
     """Whether a measure has cases, too few to count, and does not pass on them."""
     return measure.status == "untested" and measure.value is not None and measure.value < PASSING
 
 
 def _of_replacement(line: LineEvidence, has_cut_down: bool) -> Measure:
-    """What judges a replaced line: against M|G, or, where that is not at hand, against M, which asks for more."""
+    """What judges a replaced line: against M|G, or, where that is not at hand, against M, which asks for more.
+
+    Against M an interval that is too wide does not refuse a line, since not even the model's own need pass there.
+    """
     if has_cut_down:
         return line.interchange_cut_down or NOT_APPLICABLE
     found = line.interchange or NOT_APPLICABLE
-    return found if found.idle or found.status in ("passed", "not_applicable") else replace(found, status="untested")
+    passing = found.value is not None and found.value >= PASSING
+    return replace(found, status="untested") if found.failed and passing else found
 
 
 def completeness_reasons(evidence: Evidence) -> list[str]:

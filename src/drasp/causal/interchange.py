@@ -4,48 +4,64 @@ The reference is the model (is the line all there is?) or the model cut down, wh
 line true?).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 import torch
 
-from drasp.causal.measures import CLEAR, CLEAR_IN_MODEL
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.swaps import ProgramSwap, SwappedModel, SwappedProgram, model_swap, program_swap
-from drasp.causal.trials import Answers, Outcome, Trials, median_margin, outcome
+from drasp.causal.trials import Answers, Outcome, Pairs, Trials, median_margin, outcome
 from drasp.language import Interpreter, Program
 from drasp.transformer import Transformer
 
+Reference: TypeAlias = Transformer | Program
+Key = TypeVar("Key", bound=str)
+
+
+def interchange(program: Program, trials: Trials, reference: Reference, lines: Sequence[str]) -> dict[str, Outcome]:
+    """For each line, what came of taking it from the sources, in the program and in the reference."""
+    return interchanges(program, trials, {"only": (reference, lines)})["only"]
+
 
 @torch.no_grad()
-def interchange(
-    program: Program, trials: Trials, reference: Transformer | Program, lines: Sequence[str]
-) -> dict[str, Outcome]:
-    """For each line, what came of taking it from the sources, in the program and in the reference."""
+def interchanges(
+    program: Program, trials: Trials, asked: Mapping[Key, tuple[Reference, Sequence[str]]]
+) -> dict[Key, dict[str, Outcome]]:
+    """The same against several references, each for lines of its own: what the program does is found out once."""
     mechanism = Mechanism.of(program)
-    own = {line: ProgramSwap(mechanism.groups[line]) for line in lines}
-    found: dict[str, list[Outcome]] = {line: [] for line in lines}
-    if isinstance(reference, Transformer):
-        margin, clear = trials.margin, CLEAR_IN_MODEL
-    else:
-        margin, clear = _margin(reference, trials), CLEAR
-    for pairs in trials.batches:
+    every = dict.fromkeys(line for _, lines in asked.values() for line in lines)
+    own = {line: ProgramSwap(mechanism.groups[line]) for line in every}
+    margins = {key: _margin(reference, trials) for key, (reference, lines) in asked.items() if lines}
+    found: dict[Key, dict[str, list[Outcome]]] = {
+        key: {line: [] for line in lines} for key, (_, lines) in asked.items()
+    }
+    for pairs in trials.batches if every else ():
         ours = SwappedProgram(program, pairs, own)
-        match reference:
-            case Transformer():
-                swaps = {line: model_swap(mechanism, line) for line in lines}
-                theirs = SwappedModel(reference, pairs, swaps)
-            case Program():
-                other = Mechanism.of(reference)
-                theirs = SwappedProgram(
-                    reference, pairs, {line: program_swap(mechanism, line, other) for line in lines}
-                )
-        for line in lines:
-            after = Answers(theirs.before, theirs.after(line)), Answers(ours.before, ours.after(line))
-            found[line].append(outcome(trials, pairs, *after, margin, clear))
-    return {line: Outcome.joined(parts) for line, parts in found.items()}
+        for key, (margin, clear) in margins.items():
+            reference, lines = asked[key]
+            theirs = ours if reference is program else _swapped(mechanism, reference, pairs, lines)
+            for line in lines:
+                after = Answers(theirs.before, theirs.after(line)), Answers(ours.before, ours.after(line))
+                found[key][line].append(outcome(trials, pairs, *after, margin, clear))
+    return {key: {line: Outcome.joined(parts) for line, parts in of_lines.items()} for key, of_lines in found.items()}
 
 
-def _margin(program: Program, trials: Trials) -> float:
-    """By how much a program prefers its answers, as a rule."""
-    interpreter = Interpreter.of(program)
-    return median_margin((interpreter.run(pairs.base).logits for pairs in trials.batches), trials)
+def _swapped(
+    mechanism: Mechanism, reference: Reference, pairs: Pairs, lines: Sequence[str]
+) -> SwappedModel | SwappedProgram:
+    match reference:
+        case Transformer():
+            return SwappedModel(reference, pairs, {line: model_swap(mechanism, line) for line in lines})
+        case Program():
+            other = Mechanism.of(reference)
+            return SwappedProgram(reference, pairs, {line: program_swap(mechanism, line, other) for line in lines})
+
+
+def _margin(reference: Reference, trials: Trials) -> tuple[float, float]:
+    """By how much a reference prefers its answers, as a rule, and by which share of that they are clear."""
+    if isinstance(reference, Transformer):
+        return trials.margin, trials.clear.in_model
+    interpreter = Interpreter.of(reference)
+    logits = (interpreter.run(pairs.base).logits for pairs in trials.batches)
+    return median_margin(logits, trials), trials.clear.cut_down

@@ -32,6 +32,14 @@ _TIE = 1e-5
 
 
 @dataclass(frozen=True)
+class Clear:
+    """From which share of the median margin on an answer counts: of the model cut down, and of the model."""
+
+    cut_down: float = CLEAR
+    in_model: float = CLEAR_IN_MODEL
+
+
+@dataclass(frozen=True)
 class Part:
     """The mean over the cases of one length bin."""
 

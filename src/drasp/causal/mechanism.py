@@ -142,6 +142,18 @@ class Mechanism:
         """The lines that do not say what they stand for."""
         return tuple(name for name in self.lines if not self.statements[name].sites)
 
+    @cached_property
+    def unfounded(self) -> dict[str, tuple[Component, ...]]:
+        """The embeddings that lines say they hear while reading nothing of them: no other variable has them folded in.
+
+        A line that says it stands for more is harder to refute: all of that is taken from a source at once.
+        """
+        found = {
+            name: tuple(c for c in (TOKEN, POSITION) if any(h.folded and h.sender == c for h in heard))
+            for name, heard in self.heard.items()
+        }
+        return {name: senders for name, senders in found.items() if senders}
+
     def check(self, anatomy: Anatomy) -> None:
         """Raises where a line stands for what a model does not have."""
         for name, statement in self.statements.items():
@@ -163,6 +175,12 @@ class Mechanism:
                 queries.append(NO_COMPONENT)
             found += [Product(q, k, head) for q, k in product(queries, keys)]
         return tuple(dict.fromkeys(found))
+
+    def products_of(self, aggregate: str) -> frozenset[Product]:
+        """What the weights of an aggregate are made of."""
+        line = self.statements[aggregate]
+        selectors = line.selectors if isinstance(line, Aggregate) else ()
+        return frozenset(p for r in selectors for p in self.products(r.variable))
 
     @cached_property
     def _with_bias(self) -> frozenset[str]:

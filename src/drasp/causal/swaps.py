@@ -323,15 +323,18 @@ class SwappedProgram:
         divided = _divided(self.program, swap.lines)
         if not swap.partial and not divided:
             return self.interpreter.run(self.pairs.base, self._edits(swap.lines, self.source)).logits
-        # What is put together of both sides is so at all positions, since some of it others look at.
-        base, source = (Sequences(side.ids, side.positions) for side in (self.pairs.base, self.pairs.source))
+        base, source = self.pairs.base, self.pairs.source
+        if swap.partial:
+            # What is put together of both sides is so at all positions, since some of it others look at.
+            base, source = (Sequences(side.ids, side.positions) for side in (base, source))
         program, names = _with_inputs_apart(self.program, divided)
         lines = [names.get(name, name) for name in swap.lines]
         interpreter = Interpreter.of(program)
-        edits = self._edits(lines, interpreter.run(source, record=lines).values)
+        edits = self._edits(lines, interpreter.run(source, record=lines).values if lines else {})
         for part in swap.partial:
             edits |= self._part(part, base, source)
-        return self.pairs.at_counted(interpreter.run(base, edits).logits)
+        logits = interpreter.run(base, edits).logits
+        return self.pairs.at_counted(logits) if swap.partial else logits
 
     @staticmethod
     def _edits(lines: Iterable[str], source: Mapping[str, Tensor]) -> dict[str, Edit]:
@@ -387,25 +390,40 @@ def _reading(statement: Statement, old: str, new: str) -> Statement:
 
 
 def origin_of(program: Program, name: str, cut_down: Program | None) -> str:
-    """Whether a line is the model's own, approximated (other numbers, or a part of an MLP), or named."""
+    """Whether a line is the model's own, approximated, named, or unknown.
+
+    Approximated are other numbers, a part of an MLP, and weights without some of their selects. Without the model cut
+    down nobody knows whose numbers a line has: they may have been fitted to answers.
+    """
     statement = program.find(name)
     assert statement is not None
-    counterpart = None
-    if cut_down is not None:
-        swap = program_swap(Mechanism.of(program), name, Mechanism.of(cut_down))
-        counterpart = cut_down.find(swap.lines[0]) if len(swap.lines) == 1 and not swap.partial else None
-        if counterpart is not None and _numbers(program, statement) == _numbers(cut_down, counterpart):
-            return "own"
+    own = None if cut_down is None else _is_own(program, name, cut_down)
     match statement:
+        case _ if own:
+            return "own"
         case Select() | Project() if statement.stored is None:
             return "named"
         case ElementWise(function=PrimitiveFunction()):
             return "named"
-        case Aggregate(selectors=selectors):
-            origins = [origin_of(program, r.variable, cut_down) for r in selectors]
-            return next((origin for origin in ("named", "approximated") if origin in origins), "own")
+        case Aggregate(selectors=selectors) if any(
+            origin_of(program, r.variable, cut_down) == "named" for r in selectors
+        ):
+            return "named"
         case _:
-            return "own" if cut_down is None else "approximated"
+            return "unknown" if own is None else "approximated"
+
+
+def _is_own(program: Program, name: str, cut_down: Program) -> bool:
+    """Whether a line is one of the model cut down; an aggregate, whether all that its weights are made of is."""
+    mechanism, other = Mechanism.of(program), Mechanism.of(cut_down)
+    statement, swap = program.find(name), program_swap(mechanism, name, other)
+    assert statement is not None
+    if isinstance(statement, Aggregate):
+        selects = all(_is_own(program, r.variable, cut_down) for r in statement.selectors)
+        theirs = {product for line in swap.lines for product in other.products_of(line)}
+        return selects and bool(swap.lines) and mechanism.products_of(name) == theirs
+    counterpart = cut_down.find(swap.lines[0]) if len(swap.lines) == 1 and not swap.partial else None
+    return counterpart is not None and _numbers(program, statement) == _numbers(cut_down, counterpart)
 
 
 def _numbers(program: Program, statement: Statement) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.causal.measures import CLEAR_IN_MODEL, EVEN, VAGUE, Cases, Logits, alike, differing
+from drasp.causal.measures import EVEN, VAGUE, Cases, Clear, Logits, alike, differing
 from drasp.forward import Forward
 from drasp.measure import margins
 from drasp.sequences import Sequences
@@ -68,11 +68,14 @@ class Trials:
     transformer: Transformer
     task: Task
     batches: tuple[Pairs, ...]
+    clear: Clear = Clear()
     found: dict[Any, Any] = field(default_factory=dict[Any, Any])
 
     @classmethod
     @torch.no_grad()
-    def draw(cls, transformer: Transformer, task: Task, amount: Amount, rng: np.random.Generator) -> "Trials":
+    def draw(
+        cls, transformer: Transformer, task: Task, amount: Amount, rng: np.random.Generator, clear: Clear | None = None
+    ) -> "Trials":
         """Pairs whose base and source differ; fewer than asked for where a task has few such."""
         parts = [_pairs(task, kind, amount, rng) for kind in range(len(SOURCES))]
         forward, pad = Forward(transformer), task.vocabulary.ids["PAD"]
@@ -85,7 +88,7 @@ class Trials:
             before, after = (Sequences(inputs.ids, inputs.positions, where) for inputs in (ours, theirs))
             logits, other = forward(before).logits, forward(after).logits
             batches.append(Pairs(before, after, valid, kinds[rows], ours.lengths, ours.sizes, logits, other))
-        return cls(transformer, task, tuple(batches))
+        return cls(transformer, task, tuple(batches), clear or Clear())
 
     @property
     def output(self) -> Output:
@@ -194,13 +197,15 @@ def outcome(
     reference: Answers,
     other: Answers,
     margin: float,
-    clear: float = CLEAR_IN_MODEL,
+    clear: float | None = None,
     rows: Tensor | None = None,
 ) -> Outcome:
     """Compares two sides of the same intervention where it matters; in some rows of the batch, or in all.
 
-    `margin` is that by which the reference prefers its answers as a rule; by `clear` of it, an answer counts.
+    `margin` is that by which the reference prefers its answers as a rule; by `clear` of it, an answer counts: without,
+    by as much as one of the model has to be.
     """
+    clear = trials.clear.in_model if clear is None else clear
     output, preferred = trials.output, margins(reference.after, trials.output)
     changed = differing(reference.before, reference.after, output) | differing(other.before, other.after, output)
     matters = changed & pairs.valid & (preferred > clear * margin)

@@ -10,7 +10,7 @@ from drasp.language import Program
 _STYLES = {"passed": "green", "failed": "bold red", "untested": "yellow", "not_applicable": "dim"}
 _COLUMNS = ("line", "stands for", "is", "attention", "interchange, cut down", "interchange, model", "splice")
 _NARROWEST = 14  # of what a line stands for: a head
-_ORIGINS = {"own": "the model's own", "approximated": "approximated", "named": "named"}
+_ORIGINS = {"own": "the model's own", "approximated": "approximated", "named": "named", "unknown": "unknown"}
 _GRADES = {
     "complete": "what is left out of the model does not matter",
     "sufficient": "the model cut down to the program answers alike, but what is left out matters",
@@ -51,6 +51,11 @@ def _print_lines(console: Console, evidence: Evidence) -> None:
             Text(line.line, "bold cyan"), line.stands_for, _ORIGINS[line.origin], looks, *map(_cell, measures)
         )
     console.print(table)
+    for line in evidence.lines:
+        if line.part is not None and line.part.dormant:
+            shares = f"from another input it changes {line.part.part:.0%} of the answers, all of its component"
+            said = f"{line.line} may be a dormant path: {shares} {line.part.component:.0%}"
+            console.print(said, style="yellow", markup=False, soft_wrap=True)
 
 
 def _looks(cut_down: Measure | None, own: Measure | None) -> Text:
@@ -70,7 +75,7 @@ def _print_whole(console: Console, evidence: Evidence) -> None:
     rows += [("agreement", evidence.program), ("edited inputs", evidence.edited)]
     rows += [(f"  {kind}", measure) for kind, measure in evidence.edits.items()]
     if not evidence.without_sites:
-        rows.append(("complement", evidence.complement))
+        rows += [("complement", evidence.complement), ("agreement, rest at its means", evidence.mean_ablated)]
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for name, measure in rows:
         interval = "" if measure is None or measure.interval is None else "[{:.3f}, {:.3f}]".format(*measure.interval)

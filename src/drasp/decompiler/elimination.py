@@ -109,8 +109,9 @@ def eliminate(
 ) -> State:
     """As much as can go while agreement stays at `target`; `accepted` hears of every state on the way.
 
-    The target may depend on the state before and the one after; where there is none, that is not wanted. `patience`: so many failures in a row end it. `harm` spares
-    looking at every move; `worth` is what a state gains over another: the moves that cost least for it go first, and
+    The target may depend on the state before and the one after; where there is none, that is not wanted. `patience`:
+    so many failures in a row end it. `harm` spares looking at every move; `worth` is what a state gains over another:
+    the moves that cost least for it go first, and
     those without are no moves.
     """
     failed: set[Hashable] = set()

@@ -12,6 +12,7 @@ from drasp.causal import QUICK as QUICK_LOOK
 from drasp.causal.measures import CLEAR
 from drasp.decompiler.checkpoint import Found, State
 from drasp.decompiler.components import Graph
+from drasp.decompiler.constants import out_of_range
 from drasp.decompiler.elimination import Judge, eliminate, squeeze
 from drasp.decompiler.harm import harm_by_line
 from drasp.decompiler.lines import line_moves as program_line_moves
@@ -145,8 +146,9 @@ class Purpose:
     """What a round of cuts is for.
 
     `complete`: so many answers must stay when all that is cut comes from another input. `freely`: also what saves no
-    line may go; else each cut must save some, as soon as there are lines to count, each of which may cost a hundredth of
-    agreement. `lowest`: so much agreement is enough, less than the search asks for else.
+    line may go; else each cut must save some, as soon as there are lines to count, each of which may cost some
+    agreement.
+    `lowest`: so much agreement is enough, where that is less than the search asks for.
     """
 
     name: str
@@ -318,6 +320,7 @@ def _result(search: Search, graph: Graph, min_match: float, accept: Accept) -> D
         norms_constant=len(graph.norms),
         norms_kept=tuple(str(receiver) for receiver in norm_lines(graph)),
         dense=dense_receivers(graph),
+        constants_out_of_range=out_of_range(search.components, graph, search.probe),
         seconds=search.seconds,
         naming_seconds=naming_seconds,
         min_match=min_match,

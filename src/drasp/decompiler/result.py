@@ -62,6 +62,7 @@ class Decompiled:
     norms_constant: int
     norms_kept: tuple[str, ...]
     dense: tuple[str, ...]
+    constants_out_of_range: tuple[str, ...]
     seconds: float
     naming_seconds: float
     min_match: float
@@ -141,6 +142,7 @@ class Decompiled:
             seeds=self.seeds,
             passes=self.passes,
             norms=NormsRecord(self.norms_constant, len(self.norms_kept)),
+            constants_out_of_range=self.constants_out_of_range,
             min_match=self.min_match,
             max_lines=self.max_lines,
         )
