@@ -69,6 +69,8 @@ class _Pass:
         self.roots: dict[Receiver, Tensor] = {}
         self.fixed: dict[Component, Float[Tensor, " d_model"]] = {}  # what heads make of constants
         self.patterns: dict[Component, Tensor] = {}
+        self.ways: dict[Path, tuple[Values, bool]] = {}
+        self.parts: dict[tuple[Sender, Receiver, int], Tensor] = {}  # of queries and keys, for their products
         self.attention_bias: dict[bool, Tensor] = {}
 
     def run(self) -> Run[Site]:
@@ -140,7 +142,9 @@ class _Pass:
     def heard(self, sender: Sender, narrow: bool) -> Values:
         """What a sender sends."""
         if isinstance(sender, Path):
-            value, is_narrow = self.along(sender)
+            if sender not in self.ways:
+                self.ways[sender] = self.along(sender)
+            value, is_narrow = self.ways[sender]
             return self.at_wanted(value) if narrow and not is_narrow else value
         if not narrow:
             return self.sent[sender]
@@ -429,6 +433,13 @@ class _Pass:
 
     def side_part(self, sender: Sender, receiver: Receiver, index: int, whole: Tensor) -> Tensor:
         """What of a head's whole query or key comes from a sender, or from none."""
+        key = sender, receiver, index
+        if key not in self.parts:
+            self.parts[key] = self.part_of(sender, receiver, index, whole)
+        return self.parts[key]
+
+    def part_of(self, sender: Sender, receiver: Receiver, index: int, whole: Tensor) -> Tensor:
+        """The same, not looked up."""
         narrow = self.reads_narrow(receiver)
         if sender != NO_COMPONENT:
             return self.part(self.heard(sender, narrow), receiver, index)

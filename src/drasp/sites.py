@@ -357,3 +357,10 @@ class Anatomy:
                 steps = [Receiver(head.layer, "value", head.head) for head in heads]
                 sent = (origin, *heads)
                 return all(s in self.senders_to(r) for s, r in zip(sent, (*steps, receiver), strict=True))
+
+
+def sides_of(receiver: Receiver, anatomy: Anatomy) -> tuple[Receiver, ...]:
+    """The receivers that a norm is one of: all heads of a layer may share theirs."""
+    if receiver.kind != "attention":
+        return (receiver,)
+    return tuple(side for head in anatomy.heads(receiver.layer) for side in head.receivers)

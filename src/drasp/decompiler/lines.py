@@ -155,12 +155,14 @@ def _drop_project(program: Program, name: str, means: Means) -> Program | None:
 
 
 def drop_line(program: Program, name: str, operand: Operand | None, means: Means) -> Program | None:
-    """Without a select, a project, or one input of a function: with the last one, the function goes."""
+    """Without a select, a project, a norm, or one input of a function: with the last one, the function goes."""
     match program.find(name):
         case Select():
             return _drop_select(program, name, means)
         case Project():
             return _drop_project(program, name, means)
+        case Norm():
+            return _drop_norm(program, name, means)
         case ElementWise(inputs=(only,)) if only == operand:
             return _drop_variable(program, name, means)
         case ElementWise() if operand is not None:

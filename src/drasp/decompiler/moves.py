@@ -15,7 +15,7 @@ from drasp.decompiler.elimination import Move
 from drasp.decompiler.search import Search
 from drasp.language.syntax import ONE, Aggregate, ElementWise, Norm, Program, Project, Select
 from drasp.rewriting.simplify import simplify
-from drasp.sites import NO_COMPONENT, OUT, Anatomy, Component, Edge, Path, Product, Receiver, Sender
+from drasp.sites import NO_COMPONENT, OUT, Component, Edge, Path, Product, Receiver, Sender, sides_of
 
 Moves = Callable[[Search, Graph], Sequence[Move[Graph]]]
 
@@ -194,7 +194,7 @@ def _lines(search: Search, graph: Graph, program: Program, norms: dict[Receiver,
         heard = mechanism.heard[line]
         match program.find(line):
             case Norm():
-                sides = {r for site in mechanism.norm_sites(line) for r in _sides(site.receiver, anatomy)}
+                sides = {r for site in mechanism.norm_sites(line) for r in sides_of(site.receiver, anatomy)}
                 yield _fixing(f"line {line}", {r: c for r, c in norms.items() if r in sides})
             case Select():
                 products = [product for product in mechanism.products(line) if graph.has(product)]
@@ -225,13 +225,6 @@ def _input_moves(search: Search, graph: Graph, mechanism: Mechanism, line: str) 
         yield from _either_way(search, graph, f"{name} of line {line}", own)
         if len(ways) > 2:
             yield from _either_way(search, graph, f"all but {name} of line {line}", others)
-
-
-def _sides(receiver: Receiver, anatomy: Anatomy) -> tuple[Receiver, ...]:
-    """The receivers of a norm: all heads of a layer may share theirs."""
-    if receiver.kind != "attention":
-        return (receiver,)
-    return tuple(side for head in anatomy.heads(receiver.layer) for side in head.receivers)
 
 
 def _cuttable(sites: Sequence[Cuttable]) -> list[Cuttable]:

@@ -27,7 +27,7 @@ from drasp.decompiler.moves import (
     way_moves,
 )
 from drasp.decompiler.result import Decompiled, Point
-from drasp.decompiler.search import LOWEST, QUICK, THOROUGH, Search
+from drasp.decompiler.search import LOWEST, NEARLY_ALL, QUICK, THOROUGH, Search
 from drasp.decompiler.standards import HARDLY_ANY, LEAST_COMPLETE, LEAST_SUFFICIENT
 from drasp.decompiler.ugs import PAPER_SETTINGS, UgsSettings, prune_by_gates
 from drasp.errors import DraspError
@@ -48,7 +48,6 @@ WORTH_OF_A_READ = 1.0  # of a line: what functions and queries need not read mak
 WORTH_OF_A_NORM = 0.3  # of a line: layer norm is there in every model, and a number in its place is not
 FRESH_INPUTS = 2000
 MORE_LINES, MORE_OF_LINES = 2, 0.25  # that a complete program may have
-NORMS_AGREE = 0.995  # of the answers stay where norms go that do not matter at all
 AS_WELL = 0.002  # less agreement: with constants that nothing was fitted to
 LONG = 20  # lines: of a program that stays longer, what matters may go too
 TRUER = 0.005  # that a longer program must agree more often to be on the frontier
@@ -200,9 +199,6 @@ def _cut(search: Search, moves: Moves, purpose: Purpose, state: State) -> State:
     harm = search.harm_by_edge if moves is edge_moves and not search.is_sparse(state.graph) else None
     accept, patience = partial(search.accept_graph, complete=purpose.complete), search.effort.graph_patience
     target = partial(_target, search, purpose)
-    if moves is norm_moves and purpose.freely:
-        # What is left out says nothing of norms: only answers do.
-        target = lambda _before, _after: NORMS_AGREE  # noqa: E731
     worth = partial(saved, search) if moves is line_moves else None
     graph = _with_better_constants(search, judge, state.graph) if moves is line_moves else state.graph
     return State(eliminate(graph, partial(moves, search), judge, target, accept, patience, harm, worth))
@@ -260,7 +256,7 @@ def _target(search: Search, purpose: Purpose, before: Graph, after: Graph) -> fl
     """The agreement that a graph must have in place of another; none where it is not wanted."""
     usual = search.target if purpose.lowest is None else purpose.lowest
     if purpose.freely:
-        return search.nearly_all
+        return usual if search.is_slight(before, after) else NEARLY_ALL
     if search.lines(before) is None:
         return usual
     if search.lines(after) is None:

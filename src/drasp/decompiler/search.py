@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from drasp.language.syntax import ONE, ElementWise, Norm, Program, Select, once
 from drasp.model_files import digest
 from drasp.records import Identity, PassRecord, Unit, drasp_version
 from drasp.rewriting.simplify import simplify
+from drasp.sites import NormSite, sides_of
 from drasp.tasks import EDITS, Inputs, Task
 from drasp.transformer import Transformer
 from drasp.wiring import write_program
@@ -33,7 +34,9 @@ from drasp.wiring import write_program
 # The agreement that the search keeps to, and the lowest, of models that are not always right and in the last round.
 TARGET = 0.95
 LOWEST = 0.93
-_NEARLY_ALL = 0.99
+_FEWER = 0.01  # than a model has right
+NEARLY_ALL = 0.995  # of the answers stay where nothing is to be lost
+_SLIGHT = 1e-3  # of the loss of a model that hears nothing: by so little, it is mistakes that change
 MASTERED = 0.9  # accuracy of a model that has learnt its task
 _BRIEF_STEPS = 5
 _LONGER_STEPS = 12
@@ -45,6 +48,7 @@ _MOST_TIMES = 3
 _MOST_LINES = 60  # a program that is longer is squeezed, not shortened with care
 _MOST_EDGES = 40
 _SLOPES_INPUTS = 96
+_LOSSES = 100  # of graphs, that are remembered
 _MOST_WRITTEN = 300  # lines of a program that is only squeezed
 
 
@@ -67,7 +71,7 @@ def agreement_asked_for(accuracy: float) -> float:
     What is short does what the model was trained to do: where a model is wrong now and then, it can hardly be followed.
     What a model does that is often wrong has little to do with the task.
     """
-    return min(TARGET, max(LOWEST, accuracy)) if accuracy >= MASTERED else TARGET
+    return min(TARGET, max(LOWEST, accuracy - _FEWER)) if accuracy >= MASTERED else TARGET
 
 
 def _what_is_cut(graph: Graph) -> Hashable:
@@ -76,17 +80,11 @@ def _what_is_cut(graph: Graph) -> Hashable:
 
 @dataclass(frozen=True)
 class Size:
-    """The lines of a program, how many of them are norms, and what its functions and queries read."""
+    """The lines of a program, how many of them are norms that matter, and what its functions and queries read."""
 
     lines: int
     norms: int
     reads: int
-
-    @classmethod
-    def of(cls, program: Program) -> "Size":
-        functions = sum(len(s.inputs) for s in program.statements if isinstance(s, ElementWise))
-        queries = sum(isinstance(s, Select) and s.query != ONE for s in program.statements)
-        return cls(program.lines, sum(isinstance(s, Norm) for s in program.statements), functions + queries)
 
 
 class Search:
@@ -107,6 +105,7 @@ class Search:
         self.transformer, self.task, self.seed, self.report, self.effort = transformer, task, seed, report, effort
         self.start, self.max_lines, self.checkpoint = time.perf_counter(), max_lines, checkpoint
         self.components = Components(transformer)
+        self.anatomy = transformer.anatomy
         self.identity = Identity(
             digest(transformer), task.name, task.digest(), seed, dict(settings or {}), drasp_version()
         )
@@ -125,8 +124,6 @@ class Search:
         # Answers that are almost another one are decided by what may go.
         self.decisive = self.check.clear(CLEAR)
         self.target = agreement_asked_for(accuracy)
-        # Where nothing is to be lost: of a model that is wrong at times, half of that may be.
-        self.nearly_all = min(_NEARLY_ALL, (1 + accuracy) / 2) if accuracy >= MASTERED else _NEARLY_ALL
         # Ranking moves takes fewer inputs than settling constants, which must not suit those inputs alone; fewer still
         # where each input holds many answers.
         every = (20, 4) if self.fit.answers_each > 20 else (5, 2)
@@ -141,7 +138,9 @@ class Search:
         self.loss_of_nothing = self.probe.mean_loss(lambda batch: self.components.logits(self.nothing, batch))
         self.hopeless = 0.5 * self.loss_of_nothing
         self.refused: dict[Hashable, float] = {}
+        self.losses: dict[int, tuple[Graph, float]] = {}
         self.counted: dict[Hashable, Size | None] = {}
+        self.norms_that_matter: dict[Hashable, bool] = {}
 
     def draw(self, pool: str, count: int, batch_size: int) -> Oracle:
         """Each pool has a generator of its own, so that none depends on what else was drawn."""
@@ -201,6 +200,17 @@ class Search:
     def harm_by_edge(self, graph: Graph) -> dict[Hashable, float]:
         return {**harm_by_edge(self.components, graph, self.means, self.slopes)}
 
+    def is_slight(self, before: Graph, after: Graph) -> bool:
+        """Whether a graph says so nearly the same as another that only what is almost a tie can change."""
+        return self.graph_loss(after) - self.graph_loss(before) <= _SLIGHT * self.loss_of_nothing
+
+    def graph_loss(self, graph: Graph) -> float:
+        """The mean divergence from the model, on few inputs; that of the last graphs is remembered."""
+        if id(graph) not in self.losses or self.losses[id(graph)][0] is not graph:
+            loss = self.probe.mean_loss(lambda batch: self.components.logits(graph, batch))
+            self.losses = dict([*self.losses.items()][-_LOSSES:]) | {id(graph): (graph, loss)}
+        return self.losses[id(graph)][1]
+
     def graph_match(self, graph: Graph, pool: Oracle | None = None) -> float:
         """Agreement on the pool that decides, or on another."""
         return (pool or self.decisive).match(lambda batch: self.components.logits(graph, batch)).value
@@ -235,10 +245,11 @@ class Search:
 
         return Judge(
             stands=lambda graph: complete is None or self.standards.complement(graph) >= complete,
-            loss=lambda graph: self.probe.mean_loss(lambda batch: logits(graph, batch)),
+            loss=self.graph_loss,
             match=lambda graph, target: self.decisive.match_if(lambda batch: logits(graph, batch), target),
             spare=self.standards.spare,
-            settle=lambda graph: settle(graph, self.tune, _BRIEF_STEPS),
+            # Most of what is tried fails, and a few inputs tell.
+            settle=lambda graph: settle(graph, self.probe, _BRIEF_STEPS),
             settle_longer=lambda graph: settle(graph, self.tune, _LONGER_STEPS),
             hopeless=self.hopeless,
             near=0.05,
@@ -290,9 +301,21 @@ class Search:
 
         def count() -> Size | None:
             program = self.write(graph)
-            return None if program is None else Size.of(simplify(program))
+            if program is None:
+                return None
+            program = simplify(program)
+            functions = sum(len(s.inputs) for s in program.statements if isinstance(s, ElementWise))
+            queries = sum(isinstance(s, Select) and s.query != ONE for s in program.statements)
+            norms = sum(isinstance(s, Norm) and self.norm_matters(s) for s in program.statements)
+            return Size(program.lines, norms, functions + queries)
 
         return once(self.counted, _what_is_cut(graph), count)
+
+    def norm_matters(self, line: Norm) -> bool:
+        """Whether one of the model's norms that a line stands for changes answers."""
+        sites = (site.receiver for site in line.sites if isinstance(site, NormSite))
+        receivers = (side for receiver in sites for side in sides_of(receiver, self.anatomy))
+        return any(once(self.norms_that_matter, r, partial(self.standards.norm_matters, r)) for r in receivers)
 
     def accept_graph(self, graph: Graph, _agreement: float, complete: float | None = None) -> None:
         """Keeps a graph that was found, with its agreement on all answers."""

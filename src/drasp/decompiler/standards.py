@@ -19,7 +19,7 @@ from drasp.decompiler.components import Graph
 from drasp.edits import Edit, Replaced
 from drasp.forward import Forward
 from drasp.sequences import Sequences
-from drasp.sites import Component, Edge, Pattern, Site
+from drasp.sites import Component, Edge, NormSite, Pattern, Receiver, Site
 from drasp.tasks import EDITS
 
 LEAST_OVERLAP = 0.92  # of a head's weights with its own in the model; what is reported asks for 0.9
@@ -28,6 +28,7 @@ LEAST_COMPLETE = 0.91  # of answers that stay; likewise
 # Of a program that is only sufficient: it may leave out what matters at times, but not another way to the same answers.
 LEAST_SUFFICIENT = 0.7
 HARDLY_ANY = 0.98  # of answers that stay where what is left out does not matter at all
+_SELDOM = 0.02  # of the pairs
 _FEWEST = 12  # inputs with such answers that say anything
 _MANY = 30  # that say something of one kind of edit
 
@@ -85,6 +86,18 @@ class Standards:
             model = Answers(pairs.source_logits, pairs.base_logits)
             found.append(outcome(self.trials, pairs, model, Answers(said, said), self.trials.margin))
         return lowest([Outcome.joined(found)])
+
+    @torch.no_grad()
+    def norm_matters(self, receiver: Receiver) -> bool:
+        """Whether the divisor of a receiver's layer norm, taken from a source, changes more than a few answers."""
+        changed, site = 0, NormSite(receiver)
+        for number, pairs in enumerate(self.trials.batches):
+            edits = self._from_source(number, pairs, [site])
+            base = Sequences(pairs.base.ids, pairs.base.positions)
+            said = pairs.at_counted(Forward(self.transformer, edits)(base).logits)
+            sides = Answers(pairs.base_logits, said)
+            changed += len(outcome(self.trials, pairs, sides, sides, self.trials.margin).cases)
+        return changed > _SELDOM * len(self.trials)
 
     def _from_source(self, number: int, pairs: Pairs, sites: Iterable[Site]) -> dict[Site, Edit]:
         """Edits that put there what is at sites on the sources; an edge carries what its sender sends."""

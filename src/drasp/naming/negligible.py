@@ -5,7 +5,7 @@ constant in the stream is divided by it, and takes a select, an aggregate and a 
 """
 
 from drasp.decompiler.lines import drop_line, operand_means, with_bias
-from drasp.language.syntax import ONE, Program, Project, Select
+from drasp.language.syntax import ONE, Norm, Program, Project, Select
 from drasp.naming.judge import Judge
 from drasp.rewriting.simplify import simplify
 
@@ -13,14 +13,15 @@ _MEANS_BY = 5  # every so-many-th batch gives the means that are left behind
 
 
 def drop_negligible(program: Program, judge: Judge) -> Program:
-    """Without selects and projects that can go, each leaving its mean behind; the bias stays.
+    """Without selects, projects and norms that can go, each leaving its mean behind; the bias stays.
 
     Each may cost some agreement, as a line that is cut of a graph may.
     """
     judge = judge.afresh(program)
     means = operand_means(program, judge.fit.part(_MEANS_BY))
-    for line in (s for s in program.statements if isinstance(s, Select | Project)):
-        if ONE in line.operands or judge.matters(program, line.name):
+    for line in (s for s in program.statements if isinstance(s, Select | Project | Norm)):
+        constant = ONE in line.operands and not isinstance(line, Norm)
+        if constant or judge.matters(program, line.name):
             continue
         shorter = drop_line(with_bias(program), line.name, None, means)
         shorter = None if shorter is None else simplify(shorter)
