@@ -259,7 +259,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_ends_alike(tmp_path, sp
     transformer, task, whole = speller, LANGUAGE, language
     checkpoint = tmp_path / "abcde.decompiling"
     with pytest.raises(StoppedError):
-        decompile(transformer, task, quick=True, checkpoint=checkpoint, report=stop_after(3))
+        decompile(transformer, task, quick=True, checkpoint=checkpoint, report=stop_after(6))
     heard = []
     again = decompile(transformer, task, quick=True, checkpoint=checkpoint, resume=True, report=heard.append)
     assert again.program == whole.program

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 State = TypeVar("State")
 
 _MOST_MISSING = 0.1  # of what is to spare, that settling may bring back
+_WORTH_SETTLING = 0.4  # of a hopeless loss: constants make up for less than that
 _HARDLY_BETTER = 0.995  # agreement that settling would hardly add to
 _LOOKED_AT = 10  # moves, at least, whose loss is measured anew in each round
 
@@ -36,7 +37,7 @@ class Judge(Generic[State]):
 
     `stands` says whether what is cut may go at all, whatever the constants; `match` gives the share that agrees, or 0
     where that is below the target; `spare` by how much the state does what the model does by the same means: less than
-    0 is not enough. From a loss of `hopeless` on, settling is not tried, nor where nothing `settles`. Settling is brief
+    0 is not enough. Near a loss of `hopeless`, settling is not tried, nor where nothing `settles`. Settling is brief
     first; where that brings agreement `near`, it goes on for longer. `refused` keeps, by `key`, the agreement that a
     state could not reach.
     """
@@ -67,7 +68,7 @@ class Judge(Generic[State]):
         agreement, spare = self._seen(state, target)
         if agreement >= target and spare >= 0:
             return state, agreement
-        if not self.settles or spare < -_MOST_MISSING or self.loss(state) >= self.hopeless:
+        if not self.settles or spare < -_MOST_MISSING or self.loss(state) >= _WORTH_SETTLING * self.hopeless:
             return state, 0.0
         state = self.settle(state)
         agreement, spare = self._seen(state, target - self.near)
@@ -84,12 +85,11 @@ class Judge(Generic[State]):
         before = self.match(state, 0.0)
         if not self.settles or before >= _HARDLY_BETTER:
             return None
-        for settle in (self.settle, self.settle_longer):
-            settled = settle(state)
-            if self.match(settled, 0.0) > before and self.spare(settled) >= 0:
-                self.refused.clear()
-                return settled
-        return None
+        settled = self.settle_longer(state)
+        if self.match(settled, 0.0) <= before or self.spare(settled) < 0:
+            return None
+        self.refused.clear()
+        return settled
 
     def _seen(self, state: State, target: float) -> tuple[float, float]:
         """Agreement, and what is to spare: not looked at where the answers differ."""

@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple, get_args
 
 from drasp.causal import FULL, Effort, evaluate
 from drasp.causal import QUICK as QUICK_LOOK
-from drasp.causal.measures import CLEAR
 from drasp.decompiler.checkpoint import Found, State
 from drasp.decompiler.components import Graph
 from drasp.decompiler.constants import out_of_range
@@ -51,6 +50,7 @@ MORE_LINES, MORE_OF_LINES = 2, 0.25  # that a complete program may have
 AS_WELL = 0.002  # less agreement: with constants that nothing was fitted to
 LONG = 20  # lines: of a program that stays longer, what matters may go too
 TRUER = 0.005  # that a longer program must agree more often to be on the frontier
+SAVED_BY_NAMES = 3  # lines, at most, as a rule
 MORE_TRIED = 2  # longer programs of the frontier, where the first do not do it by the model's means
 MOST_NAMED = 20  # lines of a program that is named: each is tried by running all of it, many times
 
@@ -212,7 +212,7 @@ def _with_better_constants(search: Search, judge: Judge[Graph], graph: Graph) ->
     """
     plain = search.with_means(graph)
     enough = search.graph_match(graph) - AS_WELL
-    for constants in (lambda: plain, lambda: judge.settle(plain)) if plain.is_like(graph) else ():
+    for constants in (lambda: plain, lambda: judge.settle_longer(plain)) if plain.is_like(graph) else ():
         fresh = constants()
         if search.graph_match(fresh) >= enough and judge.spare(fresh) >= 0:
             return fresh
@@ -378,8 +378,7 @@ def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Poin
     def report(name: str, program: Program, match: float) -> None:
         search.note(name, program.lines, "lines", match)
 
-    check = search.check.clear(CLEAR)
-    program = name_program(pick.program, search.fit, check, search.trials, min_match, report)
+    program = name_program(pick.program, search.fit, search.check, search.trials, min_match, report)
     if search.judged(program) < search.judged(pick.program) - 2 * TOLERANCE:
         return pick
     return Point(program, fresh.match(answering(program)), pick.complete)
@@ -397,7 +396,7 @@ def _promising(points: Sequence[Point], min_match: float, max_lines: int) -> lis
     found = [shortest]
     for complete in (LEAST_COMPLETE, HARDLY_ANY):
         whole = [point for point in good if point.complete >= complete]
-        found += [point for point in whole[:1] if point.lines <= 2 * most_lines(shortest.lines)]
+        found += [point for point in whole[:1] if point.lines <= most_lines(shortest.lines) + SAVED_BY_NAMES]
     return list(dict.fromkeys(found))
 
 

@@ -340,7 +340,7 @@ class Search:
     @cached_property
     def unseen(self) -> Oracle:
         """Inputs that no pass has looked at: what was chosen for its agreement on others has less of it here."""
-        return self.draw("unseen", _UNSEEN_INPUTS, batch_size=100).clear(CLEAR)
+        return self.draw("unseen", _UNSEEN_INPUTS, batch_size=100)
 
     def judged(self, program: Program) -> float:
         return self.unseen.match(answering(program)).value

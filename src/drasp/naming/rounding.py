@@ -4,7 +4,7 @@ Signs of logits do not depend on their scale, so with a sigmoid each token's col
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -40,25 +40,33 @@ def round_projects(program: Program, judge: Judge) -> Program:
         return program
     ops = _without_unseen_rows(fit, fit.stacked(dense_ops(program)))
     if len(stored) == len(fit.projects):
+
+        def written(whole: Rows) -> Program:
+            return _written(program, fit, whole, scale=DEFAULT_SCALE)
+
+        def passes(whole: Rows) -> bool:
+            return check.agreement(whole) >= judge.floor and judge.passes(program, written(whole), LEAST_ROUNDED)
+
         for whole in _all_at_once(fit, check, ops, judge.floor):
-            rounded = _written(program, fit, whole, scale=DEFAULT_SCALE)
-            if check.agreement(whole) >= judge.floor and judge.passes(program, rounded, LEAST_ROUNDED):
-                return rounded
+            if passes(whole):
+                return written(whole)
+        level = ops - ops.median(1, keepdim=True).values if fit.output == "softmax" else ops
+        fewest = _fewest(lambda largest: passes(_rounded(level, largest)))
+        if fewest is not None:
+            return written(_rounded(level, fewest))
     for project in stored:
         program = _rounded_alone(program, project, judge)
     return program
 
 
 def _all_at_once(fit: Head, check: Head, ops: Rows, floor: float) -> Iterator[Rows]:
-    """Signs where they are enough; else the smallest whole numbers, first few of them, then more."""
+    """Signs where they are enough; else the smallest whole numbers."""
     if (signs := _signs(fit, ops, check, floor)) is not None:
         yield signs
     if fit.output == "sigmoid":
         yield _by_column(fit, ops)
     elif (whole := _by_step(check, ops, floor)) is not None:
         yield whole
-    level = ops - ops.median(1, keepdim=True).values if fit.output == "softmax" else ops
-    yield from (_rounded(level, largest) for largest in _STEPS)
 
 
 def _without_unseen_rows(head: Head, ops: Rows) -> Rows:
@@ -128,15 +136,26 @@ def _rounded_alone(program: Program, project: Project, judge: Judge) -> Program:
     place = fit.slices()[project.name]
     ops = _without_unseen_rows(fit, fit.stacked(dense_ops(program)))
     mine = ops[place] - (ops[place].median(1, keepdim=True).values if fit.output == "softmax" else 0)
-    for largest in _LARGEST:
-        step = max(float(f"{float(mine.abs().amax()) / largest:.2g}"), 1e-30)
+
+    def step(largest: int) -> float:
+        return max(float(f"{float(mine.abs().amax()) / largest:.2g}"), 1e-30)
+
+    def rounded(largest: int) -> Program:
+        return _with_table(program, project, (mine / step(largest)).round(), step(largest))
+
+    def passes(largest: int) -> bool:
         tried = ops.clone()
-        tried[place] = (mine / step).round() * step
-        if check.agreement(tried) >= judge.floor:
-            rounded = _with_table(program, project, (mine / step).round(), step)
-            if judge.passes(program, rounded, LEAST_ROUNDED):
-                return rounded
-    return program
+        tried[place] = (mine / step(largest)).round() * step(largest)
+        return check.agreement(tried) >= judge.floor and judge.passes(program, rounded(largest), LEAST_ROUNDED)
+
+    fewest = _fewest(passes)
+    return program if fewest is None else rounded(fewest)
+
+
+def _fewest(passes: Callable[[int], bool]) -> int | None:
+    """The smallest of the steps that passes: what does with few numbers does with more of them, as a rule."""
+    found = bisect_left(_STEPS, True, key=passes)
+    return _STEPS[found] if found < len(_STEPS) else None
 
 
 def _written(program: Program, head: Head, whole: Rows, scale: float) -> Program:
@@ -183,6 +202,5 @@ def _rounded_select(program: Program, select: Select, judge: Judge) -> Program |
         step = float(f"{float(level.abs().amax()) / largest:.2g}")
         return _with_table(program, select, (level / max(step, 1e-30)).round(), step)
 
-    # What passes with few numbers passes with more of them, as a rule.
-    fewest = bisect_left(_STEPS, True, key=lambda largest: judge.passes(program, rounded(largest), LEAST_ROUNDED))
-    return rounded(_STEPS[fewest]) if fewest < len(_STEPS) else None
+    fewest = _fewest(lambda largest: judge.passes(program, rounded(largest), LEAST_ROUNDED))
+    return None if fewest is None else rounded(fewest)
