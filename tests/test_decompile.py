@@ -109,8 +109,8 @@ def test_a_long_program_comes_with_the_way_to_name_it(result):
         print_result(console, replace(result, pick=point, final=point), Path("out"))
         return console.file.getvalue()
 
-    assert "drasp name" not in shown(20)
-    assert "- no names, since it has more than 20 lines: `drasp name out MODEL --out NAMED` tries" in shown(21)
+    assert "drasp name" not in shown(12)
+    assert "- no names, since it has more than 12 lines: `drasp name out MODEL --out NAMED` tries" in shown(13)
 
 
 LANGUAGE = load_task("abcde")

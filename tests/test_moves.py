@@ -114,13 +114,21 @@ def test_constants_may_be_divided_by_a_number(search):
     assert simplify(search.written(every)).lines < simplify(search.written(graph)).lines
 
 
-def test_norms_are_worth_less_than_other_lines(search, graph):
+@pytest.mark.parametrize(("matters", "worth"), [(True, WORTH_OF_A_NORM), (False, 1.0)])
+def test_norms_that_matter_are_worth_less_than_other_lines(search, graph, monkeypatch, matters, worth):
+    monkeypatch.setattr(search, "counted", {})
+    monkeypatch.setattr(search, "norms_that_matter", {})
+    monkeypatch.setattr(search.standards, "norm_matters", lambda _: matters)
     fixed = replace(graph, norms={OUT: 2.0})
-    assert search.lines(fixed) < search.lines(graph)
-    norms = search.size(graph).norms - search.size(fixed).norms
-    others = search.lines(graph) - search.lines(fixed) - norms
+    before, after = (simplify(search.written(each)) for each in (graph, fixed))
+    norms = sum(s.kind == "norm" for s in before.statements) - sum(s.kind == "norm" for s in after.statements)
     assert norms == 1
-    assert saved(search, graph, fixed) == pytest.approx(others + WORTH_OF_A_NORM)
+    assert saved(search, graph, fixed) == pytest.approx(before.lines - after.lines - 1 + worth)
+
+
+def test_a_norm_matters_if_that_of_another_input_changes_answers(search):
+    """Behind the final norm the greatest logit stays the greatest, whatever divides them all."""
+    assert not search.standards.norm_matters(OUT)
 
 
 def test_a_norm_of_one_one_hot_variable_is_free(search, graph):

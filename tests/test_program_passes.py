@@ -228,7 +228,7 @@ def test_settling_goes_on_only_where_the_target_is_near():
             spare=lambda state, refused=refused: -0.01 if state in refused else 0.0,
             settle=settling("brief", 0.1),
             settle_longer=settling("longer", 0.15),
-            hopeless=0.5,
+            hopeless=1.25,
             near=0.1,
         )
         calls.clear()

@@ -7,7 +7,7 @@ Where an edge or a way is, its mean joins the receiver's constant, which is then
 same that interventions are made of, so it is the model cut down, and its program has the model's own tensors.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TypeAlias, TypeVar
@@ -58,6 +58,8 @@ class Graph:
     norms: Mapping[Receiver, float | Float[Tensor, ""]]  # tensors only while they are settled
     closed: frozenset[Cuttable] = frozenset()
     bare: Mapping[Receiver, float] = field(default_factory=dict[Receiver, float])
+    # What was measured of this very graph, and by whom; one with other constants is another.
+    measured: dict[Hashable, float] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def edits(self) -> Edits:

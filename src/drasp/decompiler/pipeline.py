@@ -52,7 +52,7 @@ LONG = 20  # lines: of a program that stays longer, what matters may go too
 TRUER = 0.005  # that a longer program must agree more often to be on the frontier
 SAVED_BY_NAMES = 3  # lines, at most, as a rule
 MORE_TRIED = 2  # longer programs of the frontier, where the first do not do it by the model's means
-MOST_NAMED = 20  # lines of a program that is named: each is tried by running all of it, many times
+MOST_NAMED = 12  # lines of a program that is named: each is tried by running all of it, many times
 
 
 def _silent(_record: PassRecord) -> None:

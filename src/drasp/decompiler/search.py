@@ -48,7 +48,6 @@ _MOST_TIMES = 3
 _MOST_LINES = 60  # a program that is longer is squeezed, not shortened with care
 _MOST_EDGES = 40
 _SLOPES_INPUTS = 96
-_LOSSES = 100  # of graphs, that are remembered
 _MOST_WRITTEN = 300  # lines of a program that is only squeezed
 
 
@@ -138,7 +137,6 @@ class Search:
         self.loss_of_nothing = self.probe.mean_loss(lambda batch: self.components.logits(self.nothing, batch))
         self.hopeless = 0.5 * self.loss_of_nothing
         self.refused: dict[Hashable, float] = {}
-        self.losses: dict[int, tuple[Graph, float]] = {}
         self.counted: dict[Hashable, Size | None] = {}
         self.norms_that_matter: dict[Hashable, bool] = {}
 
@@ -205,15 +203,16 @@ class Search:
         return self.graph_loss(after) - self.graph_loss(before) <= _SLIGHT * self.loss_of_nothing
 
     def graph_loss(self, graph: Graph) -> float:
-        """The mean divergence from the model, on few inputs; that of the last graphs is remembered."""
-        if id(graph) not in self.losses or self.losses[id(graph)][0] is not graph:
-            loss = self.probe.mean_loss(lambda batch: self.components.logits(graph, batch))
-            self.losses = dict([*self.losses.items()][-_LOSSES:]) | {id(graph): (graph, loss)}
-        return self.losses[id(graph)][1]
+        """The mean divergence from the model, on few inputs."""
+        logits = self.components.logits
+        return once(graph.measured, (self, "loss"), lambda: self.probe.mean_loss(lambda batch: logits(graph, batch)))
 
-    def graph_match(self, graph: Graph, pool: Oracle | None = None) -> float:
-        """Agreement on the pool that decides, or on another."""
-        return (pool or self.decisive).match(lambda batch: self.components.logits(graph, batch)).value
+    def graph_match(self, graph: Graph) -> float:
+        """Agreement on the answers that decide."""
+        logits = self.components.logits
+        return once(
+            graph.measured, (self, "match"), lambda: self.decisive.match(lambda batch: logits(graph, batch)).value
+        )
 
     def with_means(self, graph: Graph) -> Graph:
         """The same cuts with constants that nothing was fitted to: means of what was cut, and of norms."""
@@ -319,7 +318,7 @@ class Search:
 
     def accept_graph(self, graph: Graph, _agreement: float, complete: float | None = None) -> None:
         """Keeps a graph that was found, with its agreement on all answers."""
-        match = self.graph_match(graph, self.check)
+        match = self.check.match(lambda batch: self.components.logits(graph, batch)).value
         self.note(self.running, len(graph.kept), "edges", match)
         program = self.write(graph)
         if program is not None:

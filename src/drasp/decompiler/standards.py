@@ -18,6 +18,7 @@ from drasp.causal.trials import Answers, Outcome, Pairs, Trials, outcome
 from drasp.decompiler.components import Graph
 from drasp.edits import Edit, Replaced
 from drasp.forward import Forward
+from drasp.language.syntax import once
 from drasp.sequences import Sequences
 from drasp.sites import Component, Edge, NormSite, Pattern, Receiver, Site
 from drasp.tasks import EDITS
@@ -42,8 +43,12 @@ class Standards:
 
     def spare(self, graph: Graph) -> float:
         """By how much the graph does what the model does, as far as a look tells; below 0 it does not."""
-        overlaps, edited = self.look(graph)
-        return min(min(overlaps.values(), default=1.0) - LEAST_OVERLAP, edited - LEAST_EDITED)
+
+        def found() -> float:
+            overlaps, edited = self.look(graph)
+            return min(min(overlaps.values(), default=1.0) - LEAST_OVERLAP, edited - LEAST_EDITED)
+
+        return once(graph.measured, (self, "spare"), found)
 
     @torch.no_grad()
     def look(self, graph: Graph) -> tuple[dict[Component, float], float]:
@@ -77,6 +82,9 @@ class Standards:
 
         Norms are the model's own, and there are no constants.
         """
+        return once(graph.measured, (self, "complement"), lambda: self._complement(graph))
+
+    def _complement(self, graph: Graph) -> float:
         found: list[Outcome] = []
         cuts = list(graph.cuts)
         for number, pairs in enumerate(self.trials.batches):
