@@ -214,6 +214,18 @@ class Search:
             graph.measured, (self, "match"), lambda: self.decisive.match(lambda batch: logits(graph, batch)).value
         )
 
+    @torch.no_grad()
+    def agreement(self, graph: Graph, target: float) -> float:
+        """Agreement on the answers that decide; 0 where that is below the target, or on all answers too low."""
+        missed, missed_of_all, total = 0, 0, len(self.check)
+        for clear, batch in zip(self.decisive.batches, self.check.batches, strict=True):
+            said = self.components.logits(graph, batch)
+            missed += int((~self.check.agreeing(clear, said)).sum())
+            missed_of_all += int((~self.check.agreeing(batch, said)).sum())
+            if missed > (1 - target) * total + 1e-9 or missed_of_all > (1 - min(LOWEST, target)) * total + 1e-9:
+                return 0.0
+        return 1 - missed / total
+
     def with_means(self, graph: Graph) -> Graph:
         """The same cuts with constants that nothing was fitted to: means of what was cut, and of norms."""
         cut = [edge for edge in graph.anatomy.edges if edge not in graph.kept]
@@ -245,7 +257,7 @@ class Search:
         return Judge(
             stands=lambda graph: complete is None or self.standards.complement(graph) >= complete,
             loss=self.graph_loss,
-            match=lambda graph, target: self.decisive.match_if(lambda batch: logits(graph, batch), target),
+            match=self.agreement,
             spare=self.standards.spare,
             # Most of what is tried fails, and a few inputs tell.
             settle=lambda graph: settle(graph, self.probe, _BRIEF_STEPS),

@@ -27,7 +27,7 @@ LEAST_OVERLAP = 0.92  # of a head's weights with its own in the model; what is r
 LEAST_EDITED = 0.93  # of answers that edits change, on average over inputs; likewise
 LEAST_COMPLETE = 0.91  # of answers that stay; likewise
 # Of a program that is only sufficient: it may leave out what matters at times, but not another way to the same answers.
-LEAST_SUFFICIENT = 0.7
+LEAST_SUFFICIENT = 0.85
 HARDLY_ANY = 0.98  # of answers that stay where what is left out does not matter at all
 _SELDOM = 0.02  # of the pairs
 _FEWEST = 12  # inputs with such answers that say anything
