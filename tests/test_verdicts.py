@@ -6,7 +6,8 @@ import pytest
 
 from cases import case
 from drasp.causal import Evidence
-from drasp.causal.measures import NOT_APPLICABLE
+from drasp.causal.evidence import LineEvidence, causal_reasons
+from drasp.causal.measures import NOT_APPLICABLE, Measure
 from drasp.decompiler.checkpoint import Found
 from drasp.decompiler.pipeline import End, _candidates, _promising, check_accept, choose, most_lines
 from drasp.decompiler.result import Point, verdict_of
@@ -99,7 +100,7 @@ def seen(lines: int, hits: int, complete: float = 0.0) -> Point:
 
 
 def test_the_shortest_that_agrees_is_looked_at_and_a_complete_one_that_is_not_far():
-    points = [seen(2, 50), seen(3, 91), seen(7, 99), seen(9, 99, complete=0.91), seen(50, 100, complete=0.91)]
+    points = [seen(2, 50), seen(3, 91), seen(7, 99), seen(8, 99, complete=0.91), seen(50, 100, complete=0.91)]
     assert _promising(points, 0.9, 40) == [points[1], points[3]]
     assert _promising(points[:3], 0.95, 40) == [points[2]]
     assert _promising(points, 0.995, 40) == [points[2]], "none is good enough: the truest of the short ones"
@@ -108,7 +109,7 @@ def test_the_shortest_that_agrees_is_looked_at_and_a_complete_one_that_is_not_fa
     assert _promising(whole, 0.9, 40) == whole[:1]
     more = [seen(3, 95), seen(4, 99, complete=0.91), seen(6, 99, complete=0.98)]
     assert _promising(more, 0.9, 40) == more
-    far = [seen(3, 95), seen(11, 99, complete=0.91)]
+    far = [seen(3, 95), seen(9, 99, complete=0.91)]
     assert _promising(far, 0.9, 40) == far[:1]
 
 
@@ -116,3 +117,15 @@ def test_an_unknown_criterion_is_one_line():
     assert (check_accept("causal"), check_accept("answers")) == ("causal", "answers")
     with pytest.raises(DraspError, match="^--accept both: no such criterion; there are causal, answers$"):
         check_accept("both")
+
+
+@pytest.mark.parametrize(
+    ("overlap", "origin", "refused"), [(0.0, "named", True), (0.6, "named", False), (0.0, "own", False)]
+)
+def test_a_name_that_looks_elsewhere_is_refused_even_where_interchange_passes(overlap, origin, refused):
+    """Where the values at both places are alike, interchange does not tell a pattern from another."""
+    passed = Measure(1.0, 100, (0.96, 1.0), "passed")
+    looks = Measure(overlap, 100, (overlap, overlap), "failed")
+    line = LineEvidence("a1", "layer 0 head 0", origin, passed, looks, interchange_cut_down=passed, interchange=passed)
+    evidence = Evidence(passed, passed, passed, passed, passed, passed, passed, lines=(line,), has_cut_down=True)
+    assert any("looks elsewhere" in reason for reason in causal_reasons(evidence)) is refused

@@ -13,6 +13,9 @@ from drasp.causal.parts import PartEffect
 from drasp.causal.trials import Case
 from drasp.records import typed
 
+# Of a replaced line with the model's heads: a name may harden what is soft, but not look at something else, even if
+# the values there are such that interchange does not tell.
+_LEAST_OVERLAP = 0.5
 _UNTESTED_ALLOWED = 1  # of the lines of a complete program, if its few cases do not speak against it
 
 
@@ -117,6 +120,8 @@ def causal_reasons(evidence: Evidence) -> list[str]:
             reasons.append(f"{line.line} does not look where the model does: overlap {line.attention_cut_down}")
         elif line.attention is not None and line.attention.failed and _is_without_case(line):
             reasons.append(f"{line.line} has no case, and does not look where the model does: overlap {line.attention}")
+        elif line.replaced and line.attention is not None and _is_elsewhere(line.attention):
+            reasons.append(f"{line.line} looks elsewhere than the model: overlap {line.attention}")
     replaced = [(line, _of_replacement(line, evidence.has_cut_down)) for line in evidence.lines if line.replaced]
     wanted = "what it replaced" if evidence.has_cut_down else "what the model does"
     reasons += [f"{line.line} ({line.origin}) is not {wanted}: {m}" for line, m in replaced if m.failed]
@@ -130,6 +135,10 @@ def causal_reasons(evidence: Evidence) -> list[str]:
     if replaced and not evidence.edited.idle and not any(measure.passed for measure in (evidence.edited, *shown)):
         reasons.append("nothing shows that the lines that were replaced are true")
     return reasons
+
+
+def _is_elsewhere(attention: Measure) -> bool:
+    return attention.failed and attention.value is not None and attention.value < _LEAST_OVERLAP
 
 
 def _is_without_case(line: LineEvidence) -> bool:
