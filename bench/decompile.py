@@ -1,15 +1,18 @@
 """Decompiles every model of a folder and prints a table beside the paper's figures.
 
-    python bench/decompile.py FOLDER [NAME...] [--method fast|ugs] [--runs N] [--json FILE] [--table FILE]
+    python bench/decompile.py FOLDER [NAME...] [--method fast|ugs] [--runs N] [--seed S] [--out DIR] [--table FILE]
 
 FOLDER holds GPT-2 folders; a model's task is the one in its task.json, or the part of its name before the first
 dash. NAME picks models whose names begin so. One thread. "Cost" is the decompilation's time over that of one
 training step of the paper's first stage (`--method ugs`: gates sampled for 120 rows, 10 inputs with 12 masks each;
 forward, backward, and a step of the optimiser), timed in the same run. N is how many coefficients `ugs` tries in each
 stage, and at most how many it takes from one to the next; without, it is the paper's. Every model is decompiled in a
-process of its own, whose peak memory is given, right after its step was timed in another. `--table` writes what can be
-checked without the models, and where they are with them: bench/published.json is that of the models published with
-the paper.
+process of its own, whose peak memory is given, right after its step was timed in another. "Of it evidence" is the share
+of the time that goes into the final measures. Interchange in the model is that of the worst line.
+
+`--out` keeps every result as `drasp decompile` writes it, with its row: what is there already is not decompiled again,
+so a run that was stopped goes on. `--table` writes what can be checked without the models, and where they are with
+them: bench/published.json is that of the models published with the paper.
 """
 
 import argparse
@@ -19,11 +22,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
+from drasp.causal import Measure
 from drasp.decompiler.components import Components
 from drasp.decompiler.gates import EdgeGates
 from drasp.decompiler.pipeline import METHODS, decompile
@@ -34,6 +38,7 @@ from drasp.rewriting.parts import count_primitives
 from drasp.tasks import Task, load_task, task_of_model
 
 T = TypeVar("T")
+Row = dict[str, Any]
 # Final match and lines in the paper's appendix, for the models published with it.
 PAPER = {
     "bin_majority-1l1h16d3lr01drop": (1.00, 3),
@@ -47,9 +52,16 @@ PAPER = {
     "tomita2-1l1h16d3lr00drop": (1.00, 2),
 }
 # What is the same in every run, and says of which weights.
-TABLE = ("model", "digest", "command", "settings", "verdict", "lines", "match", "hits", "samples", "program")
-COLUMNS = ("model", "verdict", "pruned", "pruned lines", "match", "lines", "paper match", "paper lines")
-COLUMNS += ("select", "project", "elementwise", "seconds", "naming s", "cost", "peak MB")
+TABLE = ("model", "digest", "command", "settings", "verdict", "grade", "lines", "match", "hits", "samples")
+EVIDENCE = ("edited", "attention", "interchange", "complement", "mean_ablated")
+TABLE += (*EVIDENCE, "frontier", "program")
+COLUMNS = ("model", "verdict", "lines", "match", *EVIDENCE, "named", "paper", "seconds", "evidence", "cost", "peak MB")
+HEADINGS = {
+    "interchange": "interchange in the model",
+    "mean_ablated": "rest at its means",
+    "named": "named (select, project, element-wise)",
+    "evidence": "of it evidence",
+}
 
 
 def step_seconds(folder: Path, rounds: int = 3) -> float:
@@ -72,29 +84,53 @@ def task_of(folder: Path) -> Task:
     return task_of_model(folder) or load_task(folder.name.split("-")[0])
 
 
-def decompiled(folder: Path, method: str, settings: UgsSettings) -> dict[str, object]:
+def decompiled(folder: Path, seed: int, method: str, settings: UgsSettings, out: Path | None) -> Row:
     torch.set_num_threads(1)
     task = task_of(folder)
-    result = decompile(load_model(folder), task, method=method, ugs=settings)
+    result = decompile(load_model(folder), task, seed=seed, method=method, ugs=settings)
+    record = result.record(str(folder))
+    if out is not None:
+        result.save(out, str(folder))
+    evidence = result.final.evidence
     return {
         "model": folder.name,
         "digest": result.identity.model_digest,
-        "command": f"drasp decompile {folder.name} --task {task.name} --method {method} --out result",
-        "settings": {"seed": result.identity.seed, **result.identity.settings},
+        "command": f"drasp decompile {folder.name} --task {task.name} --seed {seed} --method {method} --out result",
+        "settings": {"seed": seed, **result.identity.settings},
         "verdict": result.verdict,
-        "pruned": str(result.pick.match),
-        "pruned lines": result.pick.lines,
+        "grade": result.grade,
         "match": str(result.final.match),
         "hits": result.final.match.hits,
         "samples": result.final.match.total,
         "lines": result.final.lines,
-        **{kind: f"{count['named']}/{count['total']}" for kind, count in count_primitives(result.program).items()},
-        "naming s": round(result.naming_seconds, 1),
-        "seconds": round(result.seconds, 1),
-        "peak MB": result.record(folder.name).peak_memory_mb,
+        **{name: shown(getattr(evidence, name)) if evidence else None for name in EVIDENCE},
+        "primitives": count_primitives(result.program),
+        "seconds": record.seconds,
+        "evidence seconds": record.evidence_seconds,
+        "naming seconds": record.naming_seconds,
+        "peak MB": record.peak_memory_mb,
         "program": str(result.program),
-        "frontier": [(point.lines, point.match.value) for point in result.frontier],
+        "frontier": [[point.lines, point.match.value, point.grade] for point in result.frontier],
     }
+
+
+def shown(measure: Measure | None) -> str | None:
+    """What was measured, and of how many cases."""
+    return None if measure is None else str(measure)
+
+
+def cells(row: Row) -> list[str]:
+    """A row as the table shows it."""
+    named = ", ".join(f"{count['named']}/{count['total']}" for count in row["primitives"].values())
+    match, lines = PAPER.get(row["model"], (None, None))
+    told = row | {
+        "verdict": ", ".join(filter(None, (row["verdict"], row["grade"]))),
+        "match": row["match"].split(" of ")[0],
+        "named": named,
+        "paper": "not decompiled" if match is None else f"{match:.2f}, {lines}",
+        "evidence": f"{row['evidence seconds'] / row['seconds']:.0%}",
+    }
+    return ["" if told[column] is None else str(told[column]) for column in COLUMNS]
 
 
 def apart(run: Callable[..., T], *arguments: object) -> T:
@@ -103,15 +139,21 @@ def apart(run: Callable[..., T], *arguments: object) -> T:
         return process.submit(run, *arguments).result()
 
 
-def bench(folder: Path, method: str = "fast", settings: UgsSettings = PAPER_SETTINGS) -> dict[str, object]:
+def bench(
+    folder: Path, seed: int = 0, method: str = "fast", settings: UgsSettings = PAPER_SETTINGS, out: Path | None = None
+) -> Row:
+    kept = out and out.with_suffix(f"{out.suffix}.json")
+    if kept and kept.exists():
+        return json.loads(kept.read_text())
     step = apart(step_seconds, folder)
-    row = apart(decompiled, folder, method, settings)
-    paper_match, paper_lines = PAPER.get(folder.name, (None, None))
-    cost = round(float(str(row["seconds"])) / step)
-    return {**row, "paper match": paper_match, "paper lines": paper_lines, "cost": cost}
+    row = apart(decompiled, folder, seed, method, settings, out)
+    row["cost"] = round(row["seconds"] / step)
+    if kept:
+        kept.write_text(json.dumps(row, indent=2) + "\n")
+    return row
 
 
-def write_table(file: Path, rows: list[dict[str, object]]) -> None:
+def write_table(file: Path, rows: list[Row]) -> None:
     """Rows as `bench` gives them to a file with what of them is the same in every run."""
     file.write_text(json.dumps([{name: row[name] for name in TABLE} for row in rows], indent=2) + "\n")
 
@@ -122,7 +164,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--method", choices=METHODS, default="fast")
     parser.add_argument("--runs", type=int)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -130,14 +173,14 @@ def main() -> None:
     settings = UgsSettings(runs=(runs, runs, runs), continued=min(runs, 4)) if runs else PAPER_SETTINGS
     folders = sorted(path for path in arguments.folder.iterdir() if (path / "config.json").exists())
     chosen = [f for f in folders if not arguments.names or f.name.startswith(tuple(arguments.names))]
-    rows: list[dict[str, object]] = []
-    print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
+    rows: list[Row] = []
+    print("| " + " | ".join(HEADINGS.get(c, c) for c in COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
+    if arguments.out:
+        arguments.out.mkdir(parents=True, exist_ok=True)
     for folder in chosen:
-        rows.append(bench(folder, arguments.method, settings))
-        cells = ["" if rows[-1][column] is None else str(rows[-1][column]) for column in COLUMNS]
-        print("| " + " | ".join(cells) + " |", flush=True)
-        if arguments.json:
-            arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
+        out = arguments.out and arguments.out / folder.name
+        rows.append(bench(folder, arguments.seed, arguments.method, settings, out))
+        print("| " + " | ".join(cells(rows[-1])) + " |", flush=True)
         if arguments.table:
             write_table(arguments.table, rows)
 

@@ -21,8 +21,7 @@ from drasp.training.session import train
 from drasp.translation import theorem_lines
 
 SHAPES = [(1, 4, 64), (2, 4, 64), (3, 4, 64), (4, 4, 64), (2, 4, 16), (2, 4, 256), (4, 4, 256)]
-COLUMNS = ("model", "right", "unfolded", "verdict", "pruned", "pruned lines", "match", "lines", "seconds", "naming s")
-COLUMNS += ("cost", "peak MB")
+COLUMNS = ("model", "right", "unfolded", "verdict", "grade", "match", "lines", "seconds", "cost", "peak MB")
 
 
 def row(folder: Path, recipe: Recipe) -> dict[str, object]:

@@ -113,6 +113,7 @@ class Record:
     largest_logit_difference: float | None = None
     seconds: float | None = None
     naming_seconds: float | None = None
+    evidence_seconds: float | None = None
     peak_memory_mb: int | None = None
     causal: dict[str, Any] | None = None
     fitted_share: float | None = None

@@ -65,6 +65,7 @@ class Decompiled:
     constants_out_of_range: tuple[str, ...]
     seconds: float
     naming_seconds: float
+    evidence_seconds: float
     min_match: float
     max_lines: int
     seeds: tuple[SeedRecord, ...] | None = None
@@ -135,6 +136,7 @@ class Decompiled:
             pruned_lines=self.pick.lines,
             seconds=round(self.seconds, 2),
             naming_seconds=round(self.naming_seconds, 2),
+            evidence_seconds=round(self.evidence_seconds, 2),
             peak_memory_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
             causal=self.final.evidence.to_json() if self.final.evidence else None,
             fitted_share=self.final.evidence.fitted_share if self.final.evidence else None,
