@@ -21,6 +21,7 @@ import torch
 from drasp.compiler import Compiled, Disguise, compile_program
 from drasp.edits import Edit, Replaced
 from drasp.language import Program
+from drasp.language.syntax import ProgramError
 from drasp.model_files import digest
 from drasp.rewriting.simplify import simplify
 from drasp.sites import NormSite
@@ -161,6 +162,8 @@ def random_spec(part: str, number: int, wish: Wish, seed: int) -> Spec:
             return spec
         except RejectedError as error:
             rejected[str(error)] += 1
+        except ProgramError:
+            rejected["refused by the compiler"] += 1
 
 
 # ------------------------------------------------------------------------------------- the ladder
