@@ -21,7 +21,7 @@ from drasp.decompiler.lines import with_bias
 from drasp.decompiler.standards import LEAST_EDITED, lowest
 from drasp.fitting.descent import fit_tensors
 from drasp.fitting.oracle import Oracle, answering
-from drasp.language.syntax import Program, Statement
+from drasp.language.syntax import Norm, Program, Statement
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import bias_of
 
@@ -90,11 +90,16 @@ class Judge:
     def _replaced(self, before: Program, after: Program) -> list[str]:
         """The lines that are not the model's own: what one of them does may depend on the others.
 
-        Nothing can be said of lines without sites, as those of a program written by hand.
+        So may what a norm does: a constant beside what it divides is as fine as the norm. Nothing can be said of
+        lines without sites, as those of a program written by hand.
         """
         new, mechanism = changed_lines(before, after), Mechanism.of(after)
         lines = (name for name in mechanism.lines if name not in mechanism.without_sites)
-        return [name for name in lines if name in new or origin_of(after, name, self.own) != "own"]
+        return [
+            name
+            for name in lines
+            if name in new or isinstance(after.find(name), Norm) or origin_of(after, name, self.own) != "own"
+        ]
 
     def interchange(self, program: Program, lines: list[str]) -> dict[str, float]:
         """For lines that were replaced, how often taking them from a source has the effect that it had before."""

@@ -1,10 +1,11 @@
-"""What has no name becomes whole numbers, as few and small as the answers allow; a small table is written out.
+"""What has no name becomes a table of whole numbers in the text, as few and small as the answers allow.
+
+Whole numbers in a tensor that is too large to be read would say no more than the model's own, which stay there.
 
 Signs of logits do not depend on their scale, so with a sigmoid each token's column has a scale of its own.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,11 +15,11 @@ from torch import Tensor
 from drasp.fitting.head import Head, Rows
 from drasp.language.bases import Basis, Space, labels
 from drasp.language.checker import op_bases
-from drasp.language.syntax import DEFAULT_SCALE, Norm, PrimitiveTensor, Program, Project, Select, TensorName
+from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor, Program, Project, Select, TensorName
 from drasp.language.tables import write_followers, write_table
 from drasp.naming.judge import Judge, in_turn
 from drasp.naming.tensors import select_usage
-from drasp.rewriting.rewrite import dense_ops, dtype_of
+from drasp.rewriting.rewrite import dense_ops
 from drasp.rewriting.tidy import changed
 
 LEAST_ROUNDED = 0.97  # share alike under interchange: more numbers cost nothing but looks
@@ -26,37 +27,42 @@ _LARGEST = range(1, 31)  # what a tensor's largest entry is rounded to
 _MARGIN = 1e-3  # of the largest entry: nearer to 0, a logit's sign is an accident of rounding
 _SLACK = 2e-4  # of the answers, that rounding a column may change
 _MOST_ENTRIES = 40  # of a table that is written out
-_STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 30)  # the same, where the whole program must be run
+# The same, where the whole program must be run: what counts to 150 takes numbers of three digits.
+_STEPS = (1, 2, 3, 4, 6, 10, 16, 30, 100, 300, 1000)
 _MOST_TRIED = 200  # entries that are tried one by one whether they can be 0
 
 
 def round_projects(program: Program, judge: Judge) -> Program:
     """All projects at once where none has a name yet, or else those that have none, at their present scale."""
     fit, check = Head.of(program, judge.fit), Head.of(program, judge.check)
-    # A constant beside what a norm divides is as fine as the norm: rounded, it would make the norm do something else.
-    normed = any(isinstance(s, Norm) for s in program.statements)
-    stored = [p for p in fit.projects if isinstance(p.op, TensorName) and not (normed and p.input.variable == "one")]
+    stored = [p for p in fit.projects if isinstance(p.op, TensorName)]
     if not stored:
         return program
     ops = _without_unseen_rows(fit, fit.stacked(dense_ops(program)))
     if len(stored) == len(fit.projects):
 
-        def written(whole: Rows) -> Program:
-            return _written(program, fit, whole, scale=DEFAULT_SCALE)
-
-        def passes(whole: Rows) -> bool:
-            return check.agreement(whole) >= judge.floor and judge.passes(program, written(whole), LEAST_ROUNDED)
+        def passing(whole: Rows) -> Program | None:
+            if check.agreement(whole) < judge.floor:
+                return None
+            return _if_it_passes(program, _written(program, fit, whole, scale=DEFAULT_SCALE), judge)
 
         for whole in _all_at_once(fit, check, ops, judge.floor):
-            if passes(whole):
-                return written(whole)
+            if (rounded := passing(whole)) is not None:
+                return rounded
         level = ops - ops.median(1, keepdim=True).values if fit.output == "softmax" else ops
-        fewest = _fewest(lambda largest: passes(_rounded(level, largest)))
-        if fewest is not None:
-            return written(_rounded(level, fewest))
-    for project in stored:
-        program = _rounded_alone(program, project, judge)
+        if (rounded := _coarsest(lambda largest: passing(_rounded(level, largest)))) is not None:
+            return rounded
+    written = [p for p in stored if not isinstance(op_bases(program, p)[0], Space)]
+    together = _rounded_together(program, written, judge) if len(written) > 1 else None
+    if together is not None:
+        return together
+    for project in sorted(written, key=lambda p: p.input.variable == "one"):  # what is finest first
+        program = _rounded_together(program, [project], judge) or program
     return program
+
+
+def _if_it_passes(program: Program, rounded: Program | None, judge: Judge) -> Program | None:
+    return rounded if rounded is not None and judge.passes(program, rounded, LEAST_ROUNDED) else None
 
 
 def _all_at_once(fit: Head, check: Head, ops: Rows, floor: float) -> Iterator[Rows]:
@@ -131,47 +137,59 @@ def _by_step(check: Head, ops: Rows, floor: float) -> Rows | None:
     return whole
 
 
-def _rounded_alone(program: Program, project: Project, judge: Judge) -> Program:
+def _rounded_together(program: Program, projects: Sequence[Project], judge: Judge) -> Program | None:
+    """The program with tables of some projects, at the scale of each: as many steps to the largest number of each."""
     fit, check = Head.of(program, judge.fit), Head.of(program, judge.check)
-    place = fit.slices()[project.name]
     ops = _without_unseen_rows(fit, fit.stacked(dense_ops(program)))
-    mine = ops[place] - (ops[place].median(1, keepdim=True).values if fit.output == "softmax" else 0)
+    own = {p.name: ops[fit.slices()[p.name]] for p in projects}
+    if fit.output == "softmax":
+        own = {name: rows - rows.median(1, keepdim=True).values for name, rows in own.items()}
 
-    def step(largest: int) -> float:
-        return max(float(f"{float(mine.abs().amax()) / largest:.2g}"), 1e-30)
+    def rounded(largest: int) -> Program | None:
+        tried, written = ops.clone(), program
+        for project in projects:
+            mine = own[project.name]
+            step = max(float(f"{float(mine.abs().amax()) / largest:.2g}"), 1e-30)
+            whole = (mine / step).round()
+            tried[fit.slices()[project.name]] = whole * step
+            table = _with_table(written, project, whole, step)
+            if table is None:
+                return None
+            written = table
+        return _if_it_passes(program, written, judge) if check.agreement(tried) >= judge.floor else None
 
-    def rounded(largest: int) -> Program:
-        return _with_table(program, project, (mine / step(largest)).round(), step(largest))
-
-    def passes(largest: int) -> bool:
-        tried = ops.clone()
-        tried[place] = (mine / step(largest)).round() * step(largest)
-        return check.agreement(tried) >= judge.floor and judge.passes(program, rounded(largest), LEAST_ROUNDED)
-
-    fewest = _fewest(passes)
-    return program if fewest is None else rounded(fewest)
-
-
-def _fewest(passes: Callable[[int], bool]) -> int | None:
-    """The smallest of the steps that passes: what does with few numbers does with more of them, as a rule."""
-    found = bisect_left(_STEPS, True, key=passes)
-    return _STEPS[found] if found < len(_STEPS) else None
+    return _coarsest(rounded)
 
 
-def _written(program: Program, head: Head, whole: Rows, scale: float) -> Program:
+def _coarsest(rounded: Callable[[int], Program | None]) -> Program | None:
+    """What the smallest of the steps gives that passes: what does with few numbers does with more of them, as a rule.
+
+    Where the finest does not pass, none is looked for.
+    """
+    found = rounded(_STEPS[-1])
+    low, high = 0, len(_STEPS) - 1  # the finest that passes is at `high`
+    while found is not None and low < high:
+        middle = (low + high) // 2
+        coarser = rounded(_STEPS[middle])
+        if coarser is None:
+            low = middle + 1
+        else:
+            found, high = coarser, middle
+    return found
+
+
+def _written(program: Program, head: Head, whole: Rows, scale: float) -> Program | None:
+    """The program with tables for all of its projects; None where one of them is too large to be read."""
+    written: Program | None = program
     for project in head.projects:
-        program = _with_table(program, project, whole[head.slices()[project.name]], scale)
-    return program
+        written = written and _with_table(written, project, whole[head.slices()[project.name]], scale)
+    return written
 
 
-def _with_table(program: Program, statement: Select | Project, whole: Tensor, scale: float) -> Program:
-    """A small table stands in the text; of a larger one, or one whose rows mean nothing, the numbers are kept."""
+def _with_table(program: Program, statement: Select | Project, whole: Tensor, scale: float) -> Program | None:
+    """The program with a table that stands in the text; None where it is too large, or its rows mean nothing."""
     table = _table(whole, *op_bases(program, statement), scale)
-    if table is not None:
-        return changed(program, {statement.name: replace(statement, op=table, special_op=None)}, {})
-    assert isinstance(statement.op, TensorName)
-    plain = 1.0 if scale == DEFAULT_SCALE else scale
-    return changed(program, {}, {statement.op.name: whole.to(dtype_of(program)) * plain})
+    return table and changed(program, {statement.name: replace(statement, op=table, special_op=None)}, {})
 
 
 def _table(whole: Tensor, rows: Basis, columns: Basis, scale: float) -> PrimitiveTensor | None:
@@ -198,9 +216,8 @@ def _rounded_select(program: Program, select: Select, judge: Judge) -> Program |
     usual = torch.where(used, tensor, torch.nan).nanmedian(1, keepdim=True).values.nan_to_num()
     level = torch.where(used, tensor - usual, 0.0)
 
-    def rounded(largest: int) -> Program:
-        step = float(f"{float(level.abs().amax()) / largest:.2g}")
-        return _with_table(program, select, (level / max(step, 1e-30)).round(), step)
+    def rounded(largest: int) -> Program | None:
+        step = max(float(f"{float(level.abs().amax()) / largest:.2g}"), 1e-30)
+        return _if_it_passes(program, _with_table(program, select, (level / step).round(), step), judge)
 
-    fewest = _fewest(lambda largest: judge.passes(program, rounded(largest), LEAST_ROUNDED))
-    return None if fewest is None else rounded(fewest)
+    return _coarsest(rounded)
