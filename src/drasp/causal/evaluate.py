@@ -21,7 +21,7 @@ from drasp.causal.swaps import origin_of
 from drasp.causal.trials import SOURCES, Amount, Outcome, Trials, wanted
 from drasp.forward import Forward
 from drasp.language import Interpreter, Program
-from drasp.language.syntax import ONE, ElementWise, Network
+from drasp.language.syntax import ONE, ElementWise, Network, Select
 from drasp.sequences import Run, Sequences
 from drasp.tasks import EditKind, Inputs, Task
 from drasp.transformer import Transformer
@@ -180,6 +180,7 @@ def _lines(
     found_in = _interchanges(program, trials, more, asked)
     in_model, in_cut_down = found_in["in model"], found_in.get("cut down", {})
     looks, spliced, parts = attention(program, trials), splice(program, trials), part_effects(program, trials)
+    looks_by = _looks_by(program, looks)
     looks_cut_down = looks
     if cut_down is not None:
         theirs = looks if cut_down is program else attention(cut_down, trials)
@@ -205,10 +206,11 @@ def _lines(
                 mechanism.stands_for(line),
                 origin,
                 looks_cut_down.get(line),
-                looks.get(line),
+                looks_by.get(line),
                 splice=spliced.get(line),
                 case=failing,
                 part=parts.get(line),
+                kind=mechanism.statements[line].kind,
                 **measures,
             )
         )
@@ -241,6 +243,13 @@ def _is_open(found: Measure) -> bool:
     interval does not. What no source has changed so far stays idle.
     """
     return 0 < found.n < FEWEST_CASES or (found.failed and found.value is not None and found.value >= PASSING)
+
+
+def _looks_by(program: Program, looks: Mapping[str, Measure]) -> dict[str, Measure]:
+    """The attention of aggregates, and for each select the worst of those that use it."""
+    users = {s.name: [r.name for r in program.readers(s.name)] for s in program.statements if isinstance(s, Select)}
+    found = {select: {name: looks[name] for name in names if name in looks} for select, names in users.items()}
+    return {**looks, **{select: worst(measures) for select, measures in found.items() if measures}}
 
 
 def _looks_cut_down(mechanism: Mechanism, other: Mechanism, looks: Mapping[str, Measure]) -> dict[str, Measure]:

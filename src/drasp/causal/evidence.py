@@ -23,7 +23,8 @@ _UNTESTED_ALLOWED = 1  # of the lines of a complete program, if its few cases do
 class LineEvidence:
     """What was measured of one line; None where a measure says nothing of lines of its kind.
 
-    `origin` is own (the model's), approximated, named, or unknown: whose numbers they are is not known without M|G.
+    `kind` is that of the statement. `origin` is own (the model's), approximated, named, or unknown: whose numbers they
+    are is not known without M|G. `attention` of a select is that of the heads that look by it.
     Interchange is against M, `interchange_cut_down` against M|G. `case` is one in which the line fails, against M|G if
     it fails there, else against M. `part` is there for a line that stands for a part of a component.
     """
@@ -38,6 +39,7 @@ class LineEvidence:
     splice: Measure | None = None
     case: Case | None = None
     part: PartEffect | None = None
+    kind: str | None = None
 
     @property
     def replaced(self) -> bool:
@@ -128,7 +130,7 @@ def causal_reasons(evidence: Evidence) -> list[str]:
     reasons += [
         f"{line.line} ({line.origin}) has few cases, and they speak against it: {m}"
         for line, m in replaced
-        if _speaks_against(m)
+        if _speaks_against(m) and not _looks_right(line)
     ]
     shown = [m for line, found in replaced for m in (found, line.attention, line.splice) if m is not None]
     # That no edit ever changes an answer of either side shows something too.
@@ -144,6 +146,14 @@ def _is_elsewhere(attention: Measure) -> bool:
 def _is_without_case(line: LineEvidence) -> bool:
     """Whether nothing but where it looks could tell that a replaced line is true."""
     return line.replaced and (line.interchange_cut_down is None or not line.interchange_cut_down.n)
+
+
+def _looks_right(line: LineEvidence) -> bool:
+    """Whether a line is a select by which heads look where they do in the model: that is all that it does.
+
+    The few cases that its scores have from a source are then those where the model comes near a mistake.
+    """
+    return line.kind == "select" and line.attention is not None and line.attention.passed
 
 
 def _speaks_against(measure: Measure) -> bool:

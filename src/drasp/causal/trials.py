@@ -77,6 +77,8 @@ class Trials:
         cls, transformer: Transformer, task: Task, amount: Amount, rng: np.random.Generator, clear: Clear | None = None
     ) -> "Trials":
         """Pairs whose base and source differ; fewer than asked for where a task has few such."""
+        if not (amount.from_task or amount.of_each_edit):
+            return cls(transformer, task, (), clear or Clear())  # a task's own draw may fail at none
         parts = [_pairs(task, kind, amount, rng) for kind in range(len(SOURCES))]
         forward, pad = Forward(transformer), task.vocabulary.ids["PAD"]
         base, source = (stacked([part[side] for part in parts], pad) for side in (0, 1))
