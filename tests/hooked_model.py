@@ -23,6 +23,7 @@ from drasp.sites import (
     Path,
     Pattern,
     Product,
+    Read,
     Receiver,
     Site,
     last_of,
@@ -70,6 +71,10 @@ class HookedModel:
         if receiver.kind in ("query", "key", "value") and NormSite(receiver) not in self.edits:
             root = self.edited(NormSite(Receiver(receiver.layer, "attention")), root)
         self.roots[receiver] = self.edited(NormSite(receiver), root)[..., None]
+        for site in self.edits:
+            if isinstance(site, Read) and site.receiver == receiver:
+                value = self.along(site.sender) if isinstance(site.sender, Path) else self.sent[site.sender]
+                x = x + self.edited(site, value) - value
         centred = x - x.mean(-1, keepdim=True)
         edit = self.edits.get(ConstantNorm(receiver))
         if edit is None:
@@ -155,10 +160,10 @@ class HookedModel:
             if sender.layer < receiver.layer and not self.is_replaced(Edge(sender, receiver)):
                 value = Receiver(sender.layer, "value", sender.head)
                 found += [through(way, sender) for way in self.ways(value)] if sender.kind == "head" else [sender]
-        return [way for way in found if not self.is_replaced(Edge(way, receiver))]
+        return [way for way in found if not any(map(self.is_replaced, (Edge(way, receiver), Read(way, receiver))))]
 
-    def is_replaced(self, edge: Edge) -> bool:
-        return isinstance(self.edits.get(edge), Replaced)
+    def is_replaced(self, site: Edge | Read) -> bool:
+        return isinstance(self.edits.get(site), Replaced)
 
     def heard(self, way: Component | Path, receiver: Receiver) -> Tensor:
         value = self.along(way) if isinstance(way, Path) else self.sent[way]

@@ -151,6 +151,7 @@ def test_the_program_as_pruned_has_the_models_own_numbers(majority, result):
     assert {site for s in result.pick.program.statements for site in s.sites if isinstance(site, Component)} <= sites
 
 
+@pytest.mark.long
 def test_what_is_accepted_is_told(speller, language):
     by_answers = decompile(speller, LANGUAGE, quick=True, accept="answers")
     assert by_answers.identity.settings["accept"] == "answers"
@@ -255,6 +256,7 @@ def stop_after(passes: int):
     return report
 
 
+@pytest.mark.long
 def test_an_interrupted_run_goes_on_where_it_stopped_and_ends_alike(tmp_path, speller, language):
     transformer, task, whole = speller, LANGUAGE, language
     checkpoint = tmp_path / "abcde.decompiling"

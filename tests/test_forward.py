@@ -31,6 +31,7 @@ from drasp.sites import (
     Path,
     Pattern,
     Product,
+    Read,
     Receiver,
     Site,
     parse_site,
@@ -72,6 +73,12 @@ def sites_of(anatomy: Anatomy) -> dict[str, list[Site]]:
         ],
         "edge": list(anatomy.edges),
         "path": [Edge(p, r) for r in anatomy.receivers for p in senders(r) if isinstance(p, Path)],
+        "read": [
+            Read(s, r)
+            for r in anatomy.receivers
+            for s in senders(r)
+            if r.kind in ("value", "out") and (isinstance(s, Path) or s.kind != "head")
+        ],
         "product": [
             Product(q, k, head)
             for head in heads
@@ -181,7 +188,7 @@ def at_wanted(site: Site, edit: Edit, where: Tensor, model: Transformer) -> Edit
                 return kind == "out" or (layer == last and kind in ("query", "mlp"))
             case Pattern(head) | Product(head=head):
                 return head.layer == last
-            case NormSite(receiver) | Edge(receiver=receiver):
+            case NormSite(receiver) | Edge(receiver=receiver) | Read(receiver=receiver):
                 return is_narrow(receiver)
 
     def cut(value: float | Tensor) -> float | Tensor:
@@ -204,7 +211,7 @@ def test_what_is_recorded_is_what_is_there(size, which):
     sites = [
         site
         for kind, sites in sites_of(transformer.anatomy).items()
-        if kind not in ("path", "product")
+        if kind not in ("path", "read", "product")
         for site in sites
     ]
     reference = HookedModel(model, {})
@@ -372,3 +379,17 @@ def calls(text: str) -> list[str]:
     nodes = (node.func for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
     names = [node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "") for node in nodes]
     return [name for name in names if name in ("softmax", "scaled_dot_product_attention", "logsumexp", "Softmax")]
+
+
+@settings(max_examples=15)
+@given(SIZES, st.integers(0, 2**32))
+def test_what_is_read_of_a_way_is_recorded_as_it_comes(size, which):
+    """Behind the norm or before it, a way is the same; only what becomes of it differs."""
+    transformer = load_model(random_gpt2(*size))
+    ids, positions = inputs(which)
+    reads = [site for site in sites_of(transformer.anatomy)["read"] if isinstance(site, Read)]
+    edges = [Edge(site.sender, site.receiver) for site in reads]
+    found = run(transformer, Sequences(ids, positions), record=[*reads, *edges])
+    torch.testing.assert_close(found.logits, run(transformer, Sequences(ids, positions)).logits)
+    for read, edge in zip(reads, edges, strict=True):
+        torch.testing.assert_close(found.values[read], found.values[edge])

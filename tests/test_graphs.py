@@ -15,12 +15,13 @@ from drasp.decompiler.pipeline import decompile
 from drasp.edits import Shifted
 from drasp.forward import Forward
 from drasp.language import Interpreter, Program, check
+from drasp.language.syntax import Norm, Project
 from drasp.model_files import load_model
 from drasp.records import Identity
 from drasp.rewriting.simplify import simplify
 from drasp.running import run
 from drasp.sequences import Sequences
-from drasp.sites import NO_COMPONENT, OUT, POSITION, TOKEN, Component, Edge, Path, Product, Sender
+from drasp.sites import NO_COMPONENT, OUT, POSITION, TOKEN, Component, Edge, NormSite, Path, Product, Read, Sender
 from drasp.tasks import load_task
 from drasp.transformer import Shape, Transformer, assemble, initial_weights
 from drasp.vocabulary import Vocabulary
@@ -51,18 +52,21 @@ class AnyMeans(dict[Sender, Tensor]):
 
 
 def cuttable(graph: Graph) -> list[Cuttable]:
-    """All that could be cut of a graph: edges, ways through heads, products."""
-    ways = [Edge(way, r) for r in graph.live_receivers() for way in graph.ways_to(r) if isinstance(way, Path)]
+    """All that could be cut of a graph: edges, ways through heads, reads, products."""
+    ways = [(way, r) for r in graph.live_receivers() for way in graph.ways_to(r)]
+    through_heads = [Edge(way, r) for way, r in ways if isinstance(way, Path)]
+    reads = [Read(way, r) for way, r in ways if r.kind in ("value", "out")]
     products = [product for head in graph.used_heads() for product in graph.products(head)]
-    return [*sorted(graph.kept, key=str), *ways, *products]
+    return [*sorted(graph.kept, key=str), *through_heads, *reads, *products]
 
 
-def cut_at_random(graph: Graph, means, seed: int) -> Graph:
+def cut_at_random(graph: Graph, means, seed: int, reads: bool = True) -> Graph:
     """Cut in some steps, so that what has been cut before meets what is cut later."""
     rng = random.Random(seed)
     for _ in range(rng.randint(1, 4)):
         share = rng.choice([0.05, 0.2, 0.5])
-        graph = graph.cut([site for site in cuttable(graph) if rng.random() < share], means)
+        sites = [site for site in cuttable(graph) if reads or not isinstance(site, Read)]
+        graph = graph.cut([site for site in sites if rng.random() < share], means)
     return graph
 
 
@@ -120,7 +124,7 @@ def test_what_is_always_the_same_can_be_cut_and_nothing_changes(size, seed):
             self[sender] = run(transformer, x, record=[edge]).values[edge][0, 0]
             return self[sender]
 
-    graph = cut_at_random(Components(transformer).whole(), Means(), seed)
+    graph = cut_at_random(Components(transformer).whole(), Means(), seed, reads=False)
     assert_same(run(transformer, x, graph.edits).logits, run(transformer, x).logits)
 
 
@@ -146,11 +150,12 @@ def test_what_a_graph_keeps_is_heard(size, seed):
                 assert head in graph.used_heads()
                 assert query == NO_COMPONENT or query in graph.ways_to(head.receivers[0])
                 assert key in graph.ways_to(head.receivers[1])
-            case Edge(sender, receiver):
+            case Edge(sender, receiver) | Read(sender, receiver):
                 assert sender in opened.ways_to(receiver)
+                assert sender not in graph.ways_to(receiver)
 
 
-HEAD, MLP = Component("head", 0, 0), Component("mlp", 0)
+HEAD, MLP, LATER = Component("head", 0, 0), Component("mlp", 0), Component("head", 1, 0)
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +175,38 @@ def test_a_way_leaves_its_own_mean_behind(two_layers):
     without = graph.cut([Edge(HEAD, OUT)], means)
     assert without.closed == frozenset()
     torch.testing.assert_close(without.constants[OUT], whole.constants[OUT] + means[HEAD])
+
+
+def test_what_is_not_read_still_counts_in_the_norm(two_layers):
+    """As by hand: the stream without it, divided by the root of the variance of the stream with it."""
+    graph = Components(two_layers).whole().cut([Read(TOKEN, OUT)], AnyMeans(two_layers.d_model))
+    x = inputs(0)
+    there = run(two_layers, x, record=[OUT, TOKEN]).values
+    stream, unread = there[OUT], there[TOKEN]
+    root = (stream.var(-1, correction=0, keepdim=True) + two_layers.final_norm.eps).sqrt()
+    rest = stream - unread
+    read = (rest - rest.mean(-1, keepdim=True)) / root * two_layers.final_norm.gain + two_layers.final_norm.bias
+    assert_same(run(two_layers, x, graph.edits).logits, read @ two_layers.unembedding.T)
+    program = simplify(write_program(two_layers, graph.edits, Vocabulary.unnamed(TOKENS), "softmax"))
+    [norm] = [s for s in program.statements if isinstance(s, Norm) and NormSite(OUT) in s.sites]
+    assert "token" in norm.reads
+    assert not any(isinstance(s, Project) and s.input.variable == "token" for s in program.statements)
+
+
+def test_a_norm_that_is_constant_hears_nothing(two_layers):
+    means = AnyMeans(two_layers.d_model)
+    unread = Components(two_layers).whole().cut([Read(TOKEN, OUT)], means)
+    assert Edge(TOKEN, OUT) in unread.kept
+    graph = replace(unread, norms={OUT: 1.5}).cut((), means)
+    assert Edge(TOKEN, OUT) not in graph.kept
+    assert graph.closed == frozenset()
+    torch.testing.assert_close(graph.constants[OUT], unread.constants[OUT])
+
+
+def test_values_of_which_nothing_is_read_are_none(two_layers):
+    means = AnyMeans(two_layers.d_model)
+    graph = Components(two_layers).whole().cut([Read(s, HEAD.receivers[2]) for s in (TOKEN, POSITION)], means)
+    assert not graph.is_used(HEAD)
 
 
 def test_an_edge_goes_with_the_last_way_along_it(two_layers):
@@ -203,7 +240,8 @@ def test_a_head_that_has_nothing_to_look_for_has_no_queries(two_layers):
 
 def test_a_graph_is_stored_with_all_that_is_cut(two_layers, tmp_path):
     whole = Components(two_layers).whole()
-    cut = [whole.anatomy.edges[-1], Edge(Path(TOKEN, (HEAD,)), OUT), Product(TOKEN, POSITION, HEAD)]
+    way = Path(TOKEN, (HEAD,))
+    cut = [whole.anatomy.edges[-1], Edge(way, OUT), Product(TOKEN, POSITION, HEAD), Read(way, LATER.receivers[2])]
     graph = replace(whole, norms={OUT: 1.5}).cut(cut, AnyMeans(two_layers.d_model))
     assert graph.closed == set(cut[1:])
     identity = Identity("a" * 64, "sort", "b" * 64, 0, {}, "1")

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from drasp.causal.attention import looks_of
-from drasp.causal.measures import CLEAR_IN_MODEL
+from drasp.causal.measures import CLEAR, CLEAR_IN_MODEL
 from drasp.causal.trials import SOURCES, Amount, Trials
 from drasp.decompiler.components import Components, Graph
 from drasp.decompiler.standards import LEAST_EDITED, LEAST_OVERLAP, Standards, lowest
-from drasp.edits import Edit, Replaced
+from drasp.edits import Edit, Replaced, Scaled
 from drasp.model_files import load_model
-from drasp.sites import Component, Edge, Path, Product, Site
+from drasp.sites import Component, Edge, Path, Product, Read, Site
 from drasp.tasks import Language, Task, answer_task, each_row, language_task
 from hooked_model import HookedModel
 from random_models import random_gpt2
@@ -26,27 +26,29 @@ LAST = answer_task(
 )
 SPELT = language_task("spelt", Language("ab", "(a|bb)*"), lengths=range(3, 7), room=8)
 LAYERS, FEWEST, MANY = 2, 12, 30
+PAIRS = Amount(24, 24)
 
 
 class Case:
     """A random model, a graph of it, and the pairs that it is held to."""
 
-    def __init__(self, task: Task, seed: int) -> None:
+    def __init__(self, task: Task, seed: int, amount: Amount = PAIRS) -> None:
         self.task = task
         self.model = random_gpt2(seed, LAYERS, 2, vocab=len(task.vocabulary), positions=task.n_positions)
         self.transformer = load_model(self.model)
-        self.trials = Trials.draw(self.transformer, task, Amount(24, 24), np.random.default_rng(seed))
+        self.trials = Trials.draw(self.transformer, task, amount, np.random.default_rng(seed))
         self.graph = self.cut_little(seed)
         self.rows = [(number, row) for number, pairs in enumerate(self.trials.batches) for row in range(len(pairs))]
 
     def cut_little(self, seed: int) -> Graph:
-        """Some edges, ways and products, a norm that is constant, and constants that are not 0."""
+        """Some edges, ways, reads and products, a norm that is constant, and constants that are not 0."""
         rng, means = random.Random(seed), AnyMeans(self.transformer.d_model)
         graph = Components(self.transformer).whole()
         sites = cuttable(graph)
         by_kind = {
             "edge": [s for s in sites if isinstance(s, Edge) and isinstance(s.sender, Component)],
             "way": [s for s in sites if isinstance(s, Edge) and isinstance(s.sender, Path)],
+            "read": [s for s in sites if isinstance(s, Read)],
             "product": [s for s in sites if isinstance(s, Product)],
         }
         graph = graph.cut([site for found in by_kind.values() for site in rng.sample(found, 2)], means)
@@ -147,21 +149,17 @@ def test_the_complement_is_the_source(case):
     standards = Standards(case.trials)
     clear, shares = case.clear, []
     for number, row in case.rows:
-        source, other = case.hooked(number, row, "source", {})
+        products = {site: Scaled(1.0) for site in case.graph.cuts if isinstance(site, Product)}  # so that they are seen
+        source, other = case.hooked(number, row, "source", products)
         edits: dict[Site, Edit] = {}
         for site in case.graph.cuts:
             match site:
-                case Edge(Component() as sender):
+                case Edge(Component() as sender) | Read(Component() as sender):
                     edits[site] = Replaced(source.sent[sender])
-                case Edge(Path() as way):
+                case Edge(Path() as way) | Read(Path() as way):
                     edits[site] = Replaced(source.along(way))
-                case Product(head=head):
-                    block = case.model.transformer.h[head.layer]
-                    sides = [
-                        block.attn.c_attn(source.normed(side, block.ln_1))[..., source.columns(side)]
-                        for side in head.receivers[:2]
-                    ]
-                    edits[site] = Replaced(source.product(site, block, *sides))
+                case Product():
+                    edits[site] = Replaced(source.values[site])
         before, after = case.hooked(number, row, "base", {})[1], case.hooked(number, row, "base", edits)[1]
         said = [case.answers(each) for each in (before, other, after)]
         stayed = [
@@ -175,6 +173,39 @@ def test_the_complement_is_the_source(case):
     found = standards.complement(case.graph)
     assert 0 < found < 1
     assert found == pytest.approx(np.mean(shares), abs=1e-6)
+
+
+@pytest.mark.parametrize(("task", "seed"), [(LAST, 15), (SPELT, 6)])
+def test_interchange_takes_a_component_from_the_source_on_both_sides(task, seed):
+    case = Case(task, seed, Amount(8, 8))
+    clear, sides = CLEAR * case.trials.margin, ({}, case.graph.edits)
+    used = [c for c in case.transformer.anatomy.senders if c.receivers and case.graph.is_used(c)]
+    shares: dict[Component, list[float]] = {component: [] for component in used}
+    for number, row in case.rows:
+        sources = [case.hooked(number, row, "source", edits)[0].sent for edits in sides]
+        before = [case.answers(case.hooked(number, row, "base", edits)[1]) for edits in sides]
+        for component in used:
+            after = [
+                case.hooked(number, row, "base", {**edits, component: Replaced(sent[component])})[1]
+                for edits, sent in zip(sides, sources, strict=True)
+            ]
+            alike = [
+                model[1] == graph[1]
+                for model, graph, own in zip(
+                    zip(before[0], case.answers(after[0]), strict=True),
+                    zip(before[1], case.answers(after[1]), strict=True),
+                    after[0],
+                    strict=True,
+                )
+                if (model[0] != model[1] or graph[0] != graph[1]) and case.margin(own) > clear
+            ]
+            if alike:
+                shares[component].append(sum(alike) / len(alike))
+    lowest_share = min(np.mean(found) for found in shares.values() if len(found) >= FEWEST)
+    standards = Standards(case.trials)
+    assert standards.interchange(case.graph) == pytest.approx(lowest_share, abs=1e-6)
+    assert 0 < lowest_share < 1
+    assert standards.interchange(Components(case.transformer).whole()) == 1
 
 
 def test_the_whole_model_holds_and_one_without_anything_does_not(case):

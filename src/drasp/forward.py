@@ -28,6 +28,7 @@ from drasp.sites import (
     Path,
     Pattern,
     Product,
+    Read,
     Receiver,
     Sender,
     Site,
@@ -272,6 +273,11 @@ class _Pass:
         for site in self.plan.norm_sites(receiver):
             self.note(site, root)
         self.roots[receiver] = root[..., None]
+        for way in self.plan.reads.get(receiver, ()):
+            site, value = Read(way, receiver), self.heard(way, self.reads_narrow(receiver))
+            new = edited(value, self.plan.edits.get(site))
+            self.note(site, new)
+            x = x + (new - value)
         y = norm.gain * _centred(x) / self.roots[receiver] + norm.bias
         if receiver not in self.plan.bare:
             return y
@@ -358,7 +364,8 @@ class _Pass:
         every = plan.anatomy.heads(number)
         heads = [head for head in every if plan.computes(head)]
         if plan.bare:
-            self.fixed |= {head: self.fixed_by(head, layer) for head in heads}
+            # Also of heads whose output comes from elsewhere: from whatever input, it has these constants.
+            self.fixed |= {head: self.fixed_by(head, layer) for head in every}
         mixed = self.mixed(heads, layer) if heads else {}
         for head in every:
             self.send(head, lambda: mixed[head] @ attention.output_of(head.head))  # noqa: B023

@@ -19,6 +19,7 @@ from drasp.sites import (
     Path,
     Pattern,
     Product,
+    Read,
     Receiver,
     Sender,
     Site,
@@ -47,6 +48,7 @@ class Plan:
     patterns: set[Component] = field(default_factory=set)  # heads whose weights are asked for
     roots: set[Receiver] = field(default_factory=set)  # receivers whose norm's divisor is edited or asked for
     bare: dict[Receiver, float | Tensor] = field(default_factory=dict)  # what divides the constants of receivers
+    reads: dict[Receiver, list[Sender]] = field(default_factory=dict)  # ways that are edited behind the norm
     stream: bool = False  # whether some receiver reads it whole
 
     def __post_init__(self) -> None:
@@ -68,6 +70,10 @@ class Plan:
                     self.needed.add(site)
             case Edge(sender, receiver):
                 self._note_edge(site, sender, receiver)
+            case Read(sender, receiver):
+                self.reads.setdefault(receiver, []).append(sender)
+                self.roots.add(receiver)
+                self._note_part(site, receiver)
             case Product(head=head):
                 self.products.setdefault(head, []).append(site)
                 self.patterns.add(head)
@@ -151,8 +157,8 @@ class Plan:
         if receiver in self.read or (self._is_replaced(receiver) and receiver not in self.watched):
             return
         self.read.add(receiver)
-        for path in self.paths.get(receiver, ()):
-            self._take(path)
+        for way in (*self.paths.get(receiver, ()), *self.reads.get(receiver, ())):
+            self._take(way)
         if receiver in self.edges:
             for sender in self.heard(receiver):
                 self._take(sender)
@@ -166,8 +172,10 @@ class Plan:
         return [s for s in self.anatomy.senders_to(receiver) if not isinstance(edits.get(s), Replaced)]
 
     def ways_to(self, receiver: Receiver) -> list[Sender]:
-        """All ways by which a receiver hears embeddings and MLPs."""
-        return self.anatomy.ways_to(receiver, lambda edge: isinstance(self.edits.get(edge), Replaced))
+        """All ways by which a receiver reads embeddings and MLPs."""
+        return self.anatomy.ways_to(
+            receiver, lambda edge: self._is_replaced(edge) or self._is_replaced(Read(edge.sender, edge.receiver))
+        )
 
     def _take(self, sender: Sender) -> None:
         """A sender is needed by itself."""

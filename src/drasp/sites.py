@@ -177,6 +177,17 @@ class Edge:
 
 
 @dataclass(frozen=True)
+class Read:
+    """What a head's values or the output read of a way behind their layer norm, which hears the way all the same."""
+
+    sender: Sender
+    receiver: Receiver
+
+    def __str__(self) -> str:
+        return f"{self.sender} -> {self.receiver}{_BEHIND}"
+
+
+@dataclass(frozen=True)
 class Product:
     """A part of a head's scores: [batch, query, key]."""
 
@@ -188,7 +199,8 @@ class Product:
         return f"{self.query} * {self.key} -> {self.head} pattern"
 
 
-Site: TypeAlias = Component | Receiver | Pattern | NormSite | ConstantNorm | Edge | Product
+Site: TypeAlias = Component | Receiver | Pattern | NormSite | ConstantNorm | Edge | Read | Product
+_BEHIND = " behind its norm"
 
 
 # ------------------------------------------------------------------------------------ reading
@@ -246,6 +258,12 @@ def _sender(text: str) -> Sender | None:
 @lru_cache(maxsize=4096)
 def parse_site(text: str) -> Site | None:
     """The site that a text spells; None where it spells none."""
+    if text.endswith(_BEHIND):
+        match parse_site(text.removesuffix(_BEHIND)):
+            case Edge(sender, receiver) if _reads_behind_norm(receiver):
+                return Read(sender, receiver)
+            case _:
+                return None
     left, arrow, right = text.partition(" -> ")
     if not arrow and text.endswith(" constant norm"):
         match _plain(text.replace(" constant norm", " norm")):
@@ -265,6 +283,11 @@ def parse_site(text: str) -> Site | None:
         return None
     sender = _sender(left)
     return Edge(sender, goal) if isinstance(goal, Receiver) and sender is not None else None
+
+
+def _reads_behind_norm(receiver: Receiver) -> bool:
+    """Queries and keys are read in products, and an MLP is one function with its norm."""
+    return receiver.kind in ("value", "out")
 
 
 def parse_sites(text: str) -> tuple[Site, ...] | None:
@@ -344,6 +367,9 @@ class Anatomy:
                 return receiver in self.receivers and receiver.kind != "mlp"
             case Edge(sender, receiver):
                 return receiver in self.receivers and self._can_send(sender, receiver)
+            case Read(sender, receiver):
+                is_way = sender.kind != "head" if isinstance(sender, Component) else True
+                return is_way and _reads_behind_norm(receiver) and self.has(Edge(sender, receiver))
             case Product(query, key, head):
                 sides = zip((query, key), head.receivers, strict=False)
                 sent = all(sender == NO_COMPONENT or self._can_send(sender, side) for sender, side in sides)

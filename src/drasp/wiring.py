@@ -52,6 +52,7 @@ from drasp.sites import (
     NormSite,
     Path,
     Product,
+    Read,
     Receiver,
     Sender,
     Site,
@@ -65,11 +66,15 @@ from drasp.vocabulary import Output, Vocabulary
 
 @dataclass(frozen=True)
 class Term:
-    """A variable and the matrix that takes it into a space; `path` is the way on which it came there."""
+    """A variable and the matrix that takes it into a space; `path` is the way on which it came there.
+
+    What is `unread` counts in the receiver's norm alone.
+    """
 
     variable: str
     matrix: Float[Tensor, "dims d_model"]
     path: Sender = NO_COMPONENT
+    unread: bool = False
 
     @property
     def senders(self) -> tuple[Component, ...]:
@@ -124,7 +129,12 @@ class _Model:
         senders = self.transformer.anatomy.senders_to(receiver)
         parts = [self.edited(Edge(sender, receiver), self.sent[sender]) for sender in senders]
         seen = total([*parts, self.biases])
-        return self.edited(receiver, replace(seen, terms=tuple(t for t in seen.terms if self.hears(t.path, receiver))))
+        terms = tuple(
+            replace(term, unread=self.is_cut(Read(term.path, receiver)))
+            for term in seen.terms
+            if self.hears(term.path, receiver)
+        )
+        return self.edited(receiver, replace(seen, terms=terms))
 
     def hears(self, path: Sender, receiver: Receiver) -> bool:
         """Whether a receiver hears what comes on a way through heads; that of one component is cut with its edge."""
@@ -309,7 +319,7 @@ class _Writer:
         gain, bias = norm.gain.double(), norm.bias.double()
         linear = _linear_norm(stream, norm, divisors)
         if linear is not None:
-            terms = tuple(replace(term, matrix=term.matrix * gain) for term in linear.terms)
+            terms = tuple(replace(term, matrix=term.matrix * gain) for term in _read(linear.terms))
             return _Reading(terms, bias if linear.constant is None else bias + linear.constant * gain)
         name = self.fresh("n")
         op = f"N{name[1:]}"
@@ -323,7 +333,11 @@ class _Writer:
             # The constant counts in the norm, but is itself divided by a number.
             bias = bias + _centred(stream.constant) * gain / divisors.constants
             centred = centred[:-1]
-        return _Reading(tuple(replace(term, matrix=term.matrix * gain) for term in centred), bias, name)
+        return _Reading(tuple(replace(term, matrix=term.matrix * gain) for term in _read(centred)), bias, name)
+
+
+def _read(terms: Iterable[Term]) -> list[Term]:
+    return [term for term in terms if not term.unread]
 
 
 def _centred(matrix: Float[Tensor, "*dims d_model"]) -> Float[Tensor, "*dims d_model"]:
@@ -384,7 +398,7 @@ def _write_heads(writer: _Writer, number: int, layer: Layer, model: _Model) -> l
 
 
 def _same(a: Stream, b: Stream) -> bool:
-    if [(term.variable, term.path) for term in a.terms] != [(term.variable, term.path) for term in b.terms]:
+    if [(t.variable, t.path, t.unread) for t in a.terms] != [(t.variable, t.path, t.unread) for t in b.terms]:
         return False
     pairs = [(x.matrix, y.matrix) for x, y in zip(a.terms, b.terms, strict=True)]
     if a.constant is not None and b.constant is not None:

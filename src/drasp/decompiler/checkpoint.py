@@ -21,7 +21,7 @@ from drasp.language import parse, to_text
 from drasp.language.syntax import Program, ProgramError, digest
 from drasp.output_folder import write_file
 from drasp.records import Identity, PassRecord, typed
-from drasp.sites import Edge, Product, parse_site
+from drasp.sites import Edge, Product, Read, parse_site
 
 
 @dataclass(frozen=True)
@@ -154,10 +154,10 @@ def _state(i: int, content: Mapping[str, Any], anatomy: Anatomy, tensors: Mappin
 
 def _cuttable(text: str) -> Cuttable:
     match parse_site(text):
-        case Edge() | Product() as site:
+        case Edge() | Read() | Product() as site:
             return site
         case _:
-            raise ValueError(f"expected an edge or a product, found {text}")
+            raise ValueError(f"expected an edge, a read or a product, found {text}")
 
 
 def _program(name: str, text: str, tensors: Mapping[str, Tensor]) -> Program:

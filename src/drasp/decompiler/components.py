@@ -30,6 +30,7 @@ from drasp.sites import (
     NormSite,
     Path,
     Product,
+    Read,
     Receiver,
     Sender,
     Site,
@@ -40,16 +41,17 @@ from drasp.transformer import Transformer
 SomeSite = TypeVar("SomeSite", Component, NormSite, Edge)
 Edits = Mapping[Site, Edit]
 Means = Mapping[Sender, Float[Tensor, " d_model"]]
-# What can be cut: an edge between components, a way through heads to a receiver, or a product of two ways.
-Cuttable: TypeAlias = Edge | Product
+# What can be cut: an edge between components, a way through heads to a receiver, what is read of a way behind a norm
+# that still hears it, or a product of two ways.
+Cuttable: TypeAlias = Edge | Read | Product
 
 
 @dataclass(frozen=True)
 class Graph:
     """What is left of a model: edges, what each receiver hears instead of the others, and norms that are constant.
 
-    `closed` are ways through heads, and products of ways, that are cut though their edges are kept. `bare` receivers
-    have a real norm by which their constant is not divided, but by a number: else the constant would take lines.
+    `closed` are ways through heads, and reads and products of ways, that are cut though their edges are kept. `bare`
+    receivers have a real norm by which their constant is not divided, but by a number: else it would take lines.
     """
 
     anatomy: Anatomy
@@ -93,12 +95,16 @@ class Graph:
         return replace(self, kept=self.kept - lost)._shifted(sorted(lost, key=self.anatomy.edges.index), means, self)
 
     def _shifted(self, edges: Iterable[Edge], means: Means, before: "Graph | None" = None) -> "Graph":
-        """With the means of what edges carried; ways that were closed before have left theirs already."""
+        """With the means of what edges carried; ways that were closed before have left theirs already, and of what was
+        not read nothing is missing.
+        """
         constants = dict(self.constants)
         for edge in edges:
             constants[edge.receiver] = constants[edge.receiver] + means[edge.sender]
             for site in sorted(before.closed, key=str) if before else ():
-                if isinstance(site, Edge) and site.receiver == edge.receiver and last_of(site.sender) == edge.sender:
+                if isinstance(site, Product) or site.receiver != edge.receiver:
+                    continue
+                if last_of(site.sender) == edge.sender:
                     constants[edge.receiver] = constants[edge.receiver] - means[site.sender]
         return replace(self, constants=constants)
 
@@ -118,9 +124,12 @@ class Graph:
         """Whether what is closed would be heard if it were open."""
         match site:
             case Edge(Path(origin, heads), receiver):
-                steps = [(origin, heads[0])] if len(heads) == 1 else [(Path(origin, heads[:-1]), heads[-1])]
-                before = all(self.hears(way, head.receivers[2]) for way, head in steps)
+                way = origin if len(heads) == 1 else Path(origin, heads[:-1])
+                values = heads[-1].receivers[2]
+                before = self.hears(way, values) and Read(way, values) not in self.closed
                 return before and Edge(heads[-1], receiver) in self.kept
+            case Read(way, receiver):
+                return self.hears(way, receiver) and (receiver == OUT or self.is_used(_head(receiver)))
             case Product(query, key, head):
                 sides = zip((query, key), head.receivers, strict=False)
                 heard = all(way == NO_COMPONENT or self.hears(way, side) for way, side in sides)
@@ -133,7 +142,7 @@ class Graph:
         match site:
             case Edge(sender, receiver):
                 return self.hears(sender, receiver)
-            case Product():
+            case Read() | Product():
                 return site not in self.closed and self._is_there(site)
 
     def is_like(self, other: "Graph") -> bool:
@@ -149,11 +158,16 @@ class Graph:
         idle: set[Edge] = set()
         if not self.closed:
             return idle
+        unread = {site.receiver for site in self.closed if isinstance(site, Read)}
         for edge in self.kept:
-            if _component(edge).kind == "head" and not any(
-                last_of(way) == edge.sender for way in self.ways_to(edge.receiver)
-            ):
+            heard = {last_of(way) for way in self.heard_by(edge.receiver)}
+            if _component(edge).kind == "head" and edge.sender not in heard:
                 idle.add(edge)
+            if edge.receiver in unread:
+                read = {last_of(way) for way in self.ways_to(edge.receiver)}
+                # A constant norm hears nothing, and values of which nothing is read are none.
+                if (edge.receiver in self.norms and edge.sender not in read) or not read:
+                    idle.add(edge)
         for head in {site.head for site in self.closed if isinstance(site, Product)}:
             query, key, _ = head.receivers
             left = self.products(head)
@@ -166,18 +180,28 @@ class Graph:
         return [sender for sender in self.anatomy.senders_to(receiver) if Edge(sender, receiver) in self.kept]
 
     def ways_to(self, receiver: Receiver) -> list[Sender]:
-        """By which ways a receiver hears embeddings and MLPs: each is a variable of the program."""
+        """By which ways a receiver reads embeddings and MLPs: each is a variable of the program."""
+        return self.anatomy.ways_to(receiver, lambda edge: self._is_cut(edge) or Read(*_ends(edge)) in self.closed)
 
-        def is_cut(edge: Edge) -> bool:
-            return edge in self.closed if isinstance(edge.sender, Path) else edge not in self.kept
+    def heard_by(self, receiver: Receiver) -> list[Sender]:
+        """By which ways a receiver or its norm hears embeddings and MLPs."""
+        silent = [site.sender for site in self.closed if isinstance(site, Read) and site.receiver == receiver]
+        return [*self.ways_to(receiver), *sorted(silent, key=str)]
 
-        return self.anatomy.ways_to(receiver, is_cut)
+    def _is_cut(self, edge: Edge) -> bool:
+        return edge in self.closed if isinstance(edge.sender, Path) else edge not in self.kept
 
     def products(self, head: Component) -> list[Product]:
         """What a head's scores are the sum of: each is a select of the program."""
         query, key, _ = head.receivers
         every = (Product(q, k, head) for q in (*self.ways_to(query), NO_COMPONENT) for k in self.ways_to(key))
         return [product for product in every if product not in self.closed]
+
+    @cached_property
+    def reads(self) -> int:
+        """How many ways and products are read, whatever norms hear."""
+        ways = sum(len(self.ways_to(r)) for r in self.live_receivers() if r.kind not in ("query", "key"))
+        return ways + sum(len(self.products(head)) for head in self.used_heads())
 
     def used_heads(self) -> list[Component]:
         return [sender for sender in self.anatomy.senders if sender.kind == "head" and self.is_used(sender)]
@@ -215,6 +239,16 @@ class Graph:
 @lru_cache(maxsize=64)
 def _cuts(anatomy: Anatomy, kept: frozenset[Edge]) -> Edits:
     return {edge: CUT for edge in anatomy.edges if edge not in kept}
+
+
+def _ends(edge: Edge) -> tuple[Sender, Receiver]:
+    return edge.sender, edge.receiver
+
+
+def _head(receiver: Receiver) -> Component:
+    head = receiver.component
+    assert head is not None
+    return head
 
 
 def _component(edge: Edge) -> Component:

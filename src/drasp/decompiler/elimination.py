@@ -97,6 +97,10 @@ class Judge(Generic[State]):
         return agreement, self.spare(state) if agreement >= target else 0.0
 
 
+def always(_before: object, _after: object) -> bool:
+    return True
+
+
 def eliminate(
     state: State,
     moves: Callable[[State], Sequence[Move[State]]],
@@ -106,13 +110,14 @@ def eliminate(
     patience: int = 5,
     harm: Harm[State] | None = None,
     worth: Callable[[State, State], float] | None = None,
+    holds: Callable[[State, State], bool] = always,
 ) -> State:
     """As much as can go while agreement stays at `target`; `accepted` hears of every state on the way.
 
     The target may depend on the state before and the one after; where there is none, that is not wanted. `patience`:
     so many failures in a row end it. `harm` spares looking at every move; `worth` is what a state gains over another:
-    the moves that cost least for it go first, and
-    those without are no moves.
+    the moves that cost least for it go first, and those without are no moves. `holds` has the last word on a state in
+    place of another.
     """
     failed: set[Hashable] = set()
     known: dict[Hashable, float] = {}
@@ -131,7 +136,7 @@ def eliminate(
             candidate = _apply_all(state, ranked[:count])
             wanted = target(state, candidate)
             result, agreement = (candidate, 0.0) if wanted is None else judge.mended(candidate, wanted)
-            if wanted is not None and agreement >= wanted:
+            if wanted is not None and agreement >= wanted and holds(state, result):
                 state = result
                 failures, most, settled = 0, 3 * count, False
                 accepted(state, agreement)

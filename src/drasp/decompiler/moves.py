@@ -15,7 +15,7 @@ from drasp.decompiler.elimination import Move
 from drasp.decompiler.search import Search
 from drasp.language.syntax import ONE, Aggregate, ElementWise, Norm, Program, Project, Select
 from drasp.rewriting.simplify import simplify
-from drasp.sites import NO_COMPONENT, OUT, Component, Edge, Path, Product, Receiver, Sender, sides_of
+from drasp.sites import NO_COMPONENT, OUT, Component, Edge, Path, Read, Receiver, Sender, last_of, sides_of
 
 Moves = Callable[[Search, Graph], Sequence[Move[Graph]]]
 
@@ -26,6 +26,11 @@ def _cutting(search: Search, name: Hashable, sites: Sequence[Cuttable]) -> Move[
         return None if smaller.is_like(graph) else _with_free_norms(smaller)
 
     return Move(name, apply)
+
+
+def _with_norms(search: Search, graph: Graph, norms: dict[Receiver, float | Tensor]) -> Graph:
+    """The graph with other constant norms, and without what only a norm heard that is constant now."""
+    return replace(graph, norms=norms).cut((), search.means)
 
 
 def _with_free_norms(graph: Graph) -> Graph:
@@ -53,20 +58,21 @@ def _one_hot(graph: Graph, sender: Component) -> str | None:
 
 
 def _either_way(search: Search, graph: Graph, name: Hashable, sites: Sequence[Edge]) -> list[Move[Graph]]:
-    """The cut, and the cut with the layer norms of its receivers as they are not: constant, or real again.
+    """The cut, and the cut with the layer norms of its receivers as they are not: constant, or real again; and norms
+    that still hear what is no longer read.
 
     What goes made up a part of the norm, too: by itself the cut would make all the rest larger. Where the norm is
     constant already, what is left may be too small for it.
     """
-    cut = _cutting(search, name, sites)
     if not search.is_sparse(graph):
-        return [cut]
+        return [_cutting(search, name, sites)]
+    cut, *unread = _heard_or_not(search, graph, name, sites)
     receivers = list(dict.fromkeys(edge.receiver for edge in sites))
 
     def changing(norms: Callable[[Graph], dict[Receiver, float | Tensor]]) -> Callable[[Graph], Graph | None]:
         def apply(graph: Graph) -> Graph | None:
             smaller = cut.apply(graph)
-            changed = smaller and replace(smaller, norms=norms(smaller))
+            changed = smaller and _with_norms(search, smaller, norms(smaller))
             return changed if smaller and changed and set(changed.norms) != set(smaller.norms) else None
 
         return apply
@@ -78,12 +84,35 @@ def _either_way(search: Search, graph: Graph, name: Hashable, sites: Sequence[Ed
     def real(graph: Graph) -> dict[Receiver, float | Tensor]:
         return {r: norm for r, norm in graph.norms.items() if r not in receivers}
 
-    moves = [cut]
+    moves = unread or [cut]
     if any(r not in graph.norms for r in receivers):
         moves.append(Move(("norms constant", name), changing(fixed)))
     if any(r in graph.norms for r in receivers):
         moves.append(Move(("real norms", name), changing(real)))
     return moves
+
+
+def _reads(graph: Graph, edge: Edge) -> list[Cuttable]:
+    """All that a receiver reads of what comes along an edge, where its norm is real and can hear more than is read."""
+    receiver = edge.receiver
+    if receiver in graph.norms or receiver.kind == "mlp" or not graph.has(edge):
+        return [edge]
+
+    def comes_along(way: Sender) -> bool:
+        return edge.sender in (way, last_of(way))
+
+    match receiver.component:
+        case Component() as head if receiver.kind in ("query", "key"):
+            return [p for p in graph.products(head) if comes_along(p.query if receiver.kind == "query" else p.key)]
+        case _:
+            return [Read(way, receiver) for way in graph.ways_to(receiver) if comes_along(way)]
+
+
+def _heard_or_not(search: Search, graph: Graph, name: Hashable, sites: Sequence[Edge]) -> list[Move[Graph]]:
+    """The cut, and the same with norms that still hear what is no longer read."""
+    unread = [site for edge in sites for site in _reads(graph, edge)]
+    moves = [_cutting(search, name, sites)]
+    return moves if set(unread) == set(sites) else [*moves, _cutting(search, ("norms hear", name), unread)]
 
 
 def component_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
@@ -109,11 +138,16 @@ def way_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
     if not search.is_sparse(graph):
         return []
     edges = [Edge(way, r) for r in graph.live_receivers() for way in graph.ways_to(r) if isinstance(way, Path)]
-    by_way: dict[Sender, list[Cuttable]] = {}
+    by_way: dict[Sender, list[Edge]] = {}
     for edge in edges:
         by_way.setdefault(edge.sender, []).append(edge)
-    groups = [_cutting(search, str(way), group) for way, group in by_way.items() if len(group) > 1]
-    return [*(_cutting(search, edge, [edge]) for edge in edges), *groups]
+    groups = [
+        move
+        for way, group in by_way.items()
+        if len(group) > 1
+        for move in _heard_or_not(search, graph, str(way), group)
+    ]
+    return [*(move for edge in edges for move in _heard_or_not(search, graph, edge, [edge])), *groups]
 
 
 def _product_groups(search: Search, graph: Graph) -> list[Move[Graph]]:
@@ -135,7 +169,7 @@ def _product_groups(search: Search, graph: Graph) -> list[Move[Graph]]:
 def norm_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
     """A receiver's norm replaced by its mean, wherever the norm costs a line; or only what divides the constant."""
     constants = search.components.mean_norms(graph, norm_lines(graph), search.probe)
-    fixed = [_fixing(f"norm at {receiver}", {receiver: constant}) for receiver, constant in constants.items()]
+    fixed = [_fixing(search, f"norm at {receiver}", {receiver: constant}) for receiver, constant in constants.items()]
     return [*fixed, *_constant_moves(search, graph)]
 
 
@@ -154,10 +188,10 @@ def _constant_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
     return [*every, *(without(f"constant at {receiver}", [receiver]) for receiver in open_ones)]
 
 
-def _fixing(name: str, constants: dict[Receiver, float]) -> Move[Graph]:
+def _fixing(search: Search, name: str, constants: dict[Receiver, float]) -> Move[Graph]:
     def apply(graph: Graph) -> Graph | None:
         new = {r: c for r, c in constants.items() if r not in graph.norms}
-        return replace(graph, norms={**graph.norms, **new}) if new else None
+        return _with_norms(search, graph, {**graph.norms, **new}) if new else None
 
     return Move(name, apply)
 
@@ -195,18 +229,20 @@ def _lines(search: Search, graph: Graph, program: Program, norms: dict[Receiver,
         match program.find(line):
             case Norm():
                 sides = {r for site in mechanism.norm_sites(line) for r in sides_of(site.receiver, anatomy)}
-                yield _fixing(f"line {line}", {r: c for r, c in norms.items() if r in sides})
+                yield _fixing(search, f"line {line}", {r: c for r, c in norms.items() if r in sides})
             case Select():
                 products = [product for product in mechanism.products(line) if graph.has(product)]
                 yield _cutting(search, f"line {line}", products)
                 # A key-only select may be folded into one that hardly asks.
                 yield from (_cutting(search, product, [product]) for product in products if len(products) > 1)
             case Aggregate():
-                ways = [Edge(way, r) for way in mechanism.senders[line] for r in graph.live_receivers()]
-                yield _cutting(search, f"line {line}", _cuttable(ways))
+                senders = [way for way in mechanism.senders[line] if _begins(way)]
+                yield _cutting(
+                    search, f"line {line}", [Edge(way, r) for way in senders for r in graph.live_receivers()]
+                )
             case Project():
-                ways = [Edge(h.sender, OUT) for h in heard if h.receiver == OUT]
-                yield _cutting(search, f"line {line}", _cuttable(ways))
+                ways = [Edge(h.sender, OUT) for h in heard if h.receiver == OUT and _begins(h.sender)]
+                yield from _heard_or_not(search, graph, f"line {line}", ways)
             case ElementWise():
                 yield from _input_moves(search, graph, mechanism, line)
             case _:
@@ -227,11 +263,7 @@ def _input_moves(search: Search, graph: Graph, mechanism: Mechanism, line: str) 
             yield from _either_way(search, graph, f"all but {name} of line {line}", others)
 
 
-def _cuttable(sites: Sequence[Cuttable]) -> list[Cuttable]:
-    """Those that can be cut: what begins at no component is constant already."""
-    return [site for site in sites if isinstance(site, Product) or _begins(site.sender)]
-
-
 def _begins(sender: Sender) -> bool:
+    """Whether a way can be cut: what begins at no component is constant already."""
     origin: Component = sender.origin if isinstance(sender, Path) else sender
     return origin != NO_COMPONENT

@@ -1,6 +1,5 @@
 """The decompiler in one function: cut components, edges and lines as long as the answers stay the model's."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -12,7 +11,7 @@ from drasp.causal import QUICK as QUICK_LOOK
 from drasp.decompiler.checkpoint import Found, State
 from drasp.decompiler.components import Graph
 from drasp.decompiler.constants import out_of_range
-from drasp.decompiler.elimination import Judge, eliminate, squeeze
+from drasp.decompiler.elimination import Judge, always, eliminate, squeeze
 from drasp.decompiler.harm import harm_by_line
 from drasp.decompiler.lines import line_moves as program_line_moves
 from drasp.decompiler.lines import operand_means, with_bias
@@ -27,7 +26,7 @@ from drasp.decompiler.moves import (
 )
 from drasp.decompiler.result import Decompiled, Point
 from drasp.decompiler.search import LOWEST, NEARLY_ALL, QUICK, THOROUGH, Search
-from drasp.decompiler.standards import HARDLY_ANY, LEAST_COMPLETE, LEAST_SUFFICIENT
+from drasp.decompiler.standards import HARDLY_ANY, LEAST_COMPLETE, LEAST_INTERCHANGE, LEAST_SUFFICIENT
 from drasp.decompiler.ugs import PAPER_SETTINGS, UgsSettings, prune_by_gates
 from drasp.errors import DraspError
 from drasp.fitting.oracle import Oracle, answering
@@ -49,7 +48,8 @@ FRESH_INPUTS = 2000
 MORE_LINES, MORE_OF_LINES = 2, 0.25  # that a complete program may have
 AS_WELL = 0.002  # less agreement: with constants that nothing was fitted to
 LONG = 20  # lines: of a program that stays longer, what matters may go too
-TRUER = 0.005  # that a longer program must agree more often to be on the frontier
+NOISE = 0.01  # of an interchange, in which two graphs hardly differ
+TRUER = 0.01  # that a longer program must agree more often to be on the frontier
 SAVED_BY_NAMES = 3  # lines, at most, as a rule
 MORE_TRIED = 2  # longer programs of the frontier, where the first do not do it by the model's means
 MOST_NAMED = 12  # lines of a program that is named: each is tried by running all of it, many times
@@ -113,9 +113,10 @@ def _prune_by_elimination(search: Search) -> Graph:
     complete, the second shorter ones that are enough.
     """
     state = State(search.components.whole())
-    for purpose in (NOTHING_LOST, COMPLETE, SUFFICIENT, FEWER_LINES, WHATEVER_IT_TAKES):
-        if _is_called_for(search, state.graph, purpose):
-            state = _cut_graph(search, state, purpose)
+    for purpose in (NOTHING_LOST, COMPLETE, SUFFICIENT):
+        state = _cut_graph(search, state, purpose)
+    if (search.lines(state.graph) or search.max_lines) > LONG:
+        state = _cut_graph(search, state, WHATEVER_IT_TAKES)
     if search.write(state.graph) is None:
         graph = state.graph
         state = search.once("write the program", partial(write_dense_graph, search), state)
@@ -159,14 +160,7 @@ class Purpose:
 NOTHING_LOST = Purpose("what does not matter at all", complete=HARDLY_ANY, freely=True)
 COMPLETE = Purpose("what hardly matters", complete=LEAST_COMPLETE)
 SUFFICIENT = Purpose("what may be constant", complete=LEAST_SUFFICIENT)
-FEWER_LINES = Purpose("for fewer lines", complete=LEAST_SUFFICIENT, lowest=LOWEST)
 WHATEVER_IT_TAKES = Purpose("whatever it takes", lowest=LOWEST)
-
-
-def _is_called_for(search: Search, graph: Graph, purpose: Purpose) -> bool:
-    if purpose is WHATEVER_IT_TAKES:
-        return (search.lines(graph) or search.max_lines) > LONG
-    return purpose is not FEWER_LINES or search.effort.thorough
 
 
 def _cut_graph(search: Search, state: State, purpose: Purpose) -> State:
@@ -180,6 +174,9 @@ def _cut_graph(search: Search, state: State, purpose: Purpose) -> State:
             ("norms again", norm_moves),
             ("ways", way_moves),
         )
+        if not purpose.freely and purpose.complete:
+            # What stays too dense to be written needs more than single edges: looking for these takes long, in vain.
+            passes = (("components", component_moves),)
         for name, moves in passes:
             if moves is norm_moves and not search.is_sparse(state.graph):
                 continue  # a dense graph has more to lose than norms
@@ -201,7 +198,9 @@ def _cut(search: Search, moves: Moves, purpose: Purpose, state: State) -> State:
     target = partial(_target, search, purpose)
     worth = partial(saved, search) if moves is line_moves else None
     graph = _with_better_constants(search, judge, state.graph) if moves is line_moves else state.graph
-    return State(eliminate(graph, partial(moves, search), judge, target, accept, patience, harm, worth))
+    # Norms that do not matter at all go first; those that are left matter.
+    holds = partial(_norms_may_go, search) if purpose.complete and not purpose.freely else always
+    return State(eliminate(graph, partial(moves, search), judge, target, accept, patience, harm, worth, holds))
 
 
 def _with_better_constants(search: Search, judge: Judge[Graph], graph: Graph) -> Graph:
@@ -256,6 +255,8 @@ def _target(search: Search, purpose: Purpose, before: Graph, after: Graph) -> fl
     """The agreement that a graph must have in place of another; none where it is not wanted."""
     usual = search.target if purpose.lowest is None else purpose.lowest
     if purpose.freely:
+        if before.reads == after.reads and len(before.norms) == len(after.norms):
+            return max(usual, min(NEARLY_ALL, search.graph_match(before)))  # less for norms to hear is no gain
         return usual if search.is_slight(before, after) else NEARLY_ALL
     if search.lines(before) is None:
         return usual
@@ -264,6 +265,18 @@ def _target(search: Search, purpose: Purpose, before: Graph, after: Graph) -> fl
     # What does not matter at all may cost more: there it is noise that decides.
     price = WORTH_OF_A_LINE if search.standards.complement(after) < HARDLY_ANY else WORTH_OF_NOISE
     return max(usual, search.graph_match(before) - price * saved(search, before, after))
+
+
+def _norms_may_go(search: Search, before: Graph, after: Graph) -> bool:
+    """Whether norms that are constant now, or hear less, leave everything the effect that it has in the model.
+
+    On the task's inputs a number may do for a norm which matters as soon as something comes from another input.
+    """
+    same_norms = after.norms.keys() | after.bare.keys() <= before.norms.keys() | before.bare.keys()
+    if not search.is_sparse(after) or (same_norms and after.reads < before.reads):
+        return True
+    standards = search.standards
+    return standards.interchange(after) >= min(LEAST_INTERCHANGE, standards.interchange(before)) - NOISE
 
 
 def _written(state: State) -> Program:
@@ -288,7 +301,6 @@ def _result(search: Search, graph: Graph, min_match: float, accept: Accept) -> D
         search.note("measure", found.lines, "lines", found.match)
         program = simplify(found.program)
         points.append(Point(program, fresh.match(answering(program)), found.complete))
-    pruned = time.perf_counter()
     ends: list[End] = []
     for pick in _promising(points, min_match, search.max_lines):
         ends.append(_end(search, pick, fresh, min_match))
@@ -305,7 +317,6 @@ def _result(search: Search, graph: Graph, min_match: float, accept: Accept) -> D
     pick, final = choose(ends, accept)
     known = {end.pick.lines: end.pick for end in ends}
     frontier = tuple(known.get(p.lines) or _with_evidence(search, p, p, QUICK_LOOK) for p in points)
-    naming_seconds = time.perf_counter() - pruned
     return Decompiled(
         identity=search.identity,
         frontier=frontier,
@@ -318,7 +329,8 @@ def _result(search: Search, graph: Graph, min_match: float, accept: Accept) -> D
         dense=dense_receivers(graph),
         constants_out_of_range=out_of_range(search.components, graph, search.probe),
         seconds=search.seconds,
-        naming_seconds=naming_seconds,
+        naming_seconds=search.spent["naming"],
+        evidence_seconds=search.spent["evidence"],
         min_match=min_match,
         max_lines=search.max_lines,
     )
@@ -333,19 +345,27 @@ class End(NamedTuple):
 
 def _end(search: Search, pick: Point, fresh: Oracle, min_match: float) -> End:
     """A program with names and its evidence; without names, should they not be true, or less complete at no gain."""
-    search.note("evidence", pick.lines, "lines", pick.match.value)
-    pick = _with_evidence(search, pick, pick)
     named = _named(search, pick, fresh, min_match)
-    if named is pick:
-        return End(pick, pick)
-    named = _with_evidence(search, named, pick)
-    worse = (pick.causal and not named.causal) or named.match.value < min_match <= pick.match.value
-    incomplete = pick.grade == "complete" != named.grade and pick.lines <= named.lines
-    return End(pick, pick if worse or incomplete else named)
+    search.note("evidence", named.lines, "lines", named.match.value)
+    if named is not pick and named.match.value >= min(min_match, pick.match.value):
+        named = _with_evidence(search, named, pick)
+        if named.grade == "complete" or (named.causal and _leaves_something_out(named)):
+            return End(_with_evidence(search, pick, pick, QUICK_LOOK), named)  # the pick is no better
+    pick = _with_evidence(search, pick, pick)
+    better = named.causal and not (pick.grade == "complete" and pick.lines <= named.lines)
+    return End(pick, named if better or (named.evidence and not pick.causal) else pick)
+
+
+def _leaves_something_out(point: Point) -> bool:
+    """Whether a program is not complete for what it is, and not for its names."""
+    assert point.evidence is not None
+    own = [line.interchange for line in point.evidence.lines if not line.replaced]
+    return point.evidence.complement.failed or any(found is not None and found.failed for found in own)
 
 
 def _with_evidence(search: Search, point: Point, pick: Point, effort: Effort = FULL) -> Point:
-    found = evaluate(point.program, search.transformer, search.task, pick.program, effort, search.seed)
+    with search.timed("evidence"):
+        found = evaluate(point.program, search.transformer, search.task, pick.program, effort, search.seed)
     return replace(point, evidence=found)
 
 
@@ -378,8 +398,9 @@ def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Poin
     def report(name: str, program: Program, match: float) -> None:
         search.note(name, program.lines, "lines", match)
 
-    program = name_program(pick.program, search.fit, search.check, search.trials, min_match, report)
-    if search.judged(program) < search.judged(pick.program) - 2 * TOLERANCE:
+    with search.timed("naming"):
+        program = name_program(pick.program, search.fit, search.check, search.trials, min_match, report)
+    if search.judged(program) < search.judged(pick.program) - TOLERANCE:
         return pick
     return Point(program, fresh.match(answering(program)), pick.complete)
 

@@ -1,7 +1,9 @@
 """What the passes share: pools of inputs with the model's answers, and how graphs and programs are judged on them."""
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -43,8 +45,8 @@ _LONGER_STEPS = 12
 _UNSEEN_INPUTS = 1000
 _EDITED = 0.25  # of the inputs that constants are settled on
 _TRIALS = Amount(from_task=64, of_each_edit=48)
-_LONG_INPUTS = 60  # tokens: of shorter ones there may be more, and more at once
-_MOST_TIMES = 3
+_LONG_INPUTS = 60  # tokens: of shorter ones there may be more, and more at once, and of longer ones fewer
+_LEAST_TIMES, _MOST_TIMES = 0.5, 3
 _MOST_LINES = 60  # a program that is longer is squeezed, not shortened with care
 _MOST_EDGES = 40
 _SLOPES_INPUTS = 96
@@ -57,11 +59,10 @@ class Effort:
 
     inputs: int = 480  # on which constants are settled, and as many on which agreement decides
     graph_patience: int = 3  # failures in a row that end a pass on the graph; settling them is dear
-    thorough: bool = True  # a last round of passes that gives up agreement for lines
 
 
 THOROUGH = Effort()
-QUICK = Effort(inputs=240, graph_patience=2, thorough=False)
+QUICK = Effort(inputs=240, graph_patience=2)
 
 
 def agreement_asked_for(accuracy: float) -> float:
@@ -114,10 +115,12 @@ class Search:
             self.stored = self.progress.copy()
             self.start -= before
         self.running, self.steps = "", 0
+        self.spent: defaultdict[str, float] = defaultdict(float)  # seconds, on what is asked about
         inputs = self._draw_with_edits("fit", effort.inputs)
         self.fit = Oracle.of(transformer, task, inputs, batch_size=24)
         # Short inputs run in larger batches: what takes time there is not the arithmetic.
-        self.at_once = max(1, round(_LONG_INPUTS / float(inputs.sizes.float().mean())))
+        self.mean_size = float(inputs.sizes.float().mean())
+        self.at_once = max(1, round(_LONG_INPUTS / self.mean_size))
         self.check = self.draw("check", effort.inputs, batch_size=60 * self.at_once)
         accuracy = self.check.right(lambda batch: batch.logits).value
         # Answers that are almost another one are decided by what may go.
@@ -178,6 +181,13 @@ class Search:
         """That the run has taken, before and after an interruption."""
         return time.perf_counter() - self.start
 
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        """Adds the seconds that its block takes to what was `spent` on that."""
+        start = time.perf_counter()
+        yield
+        self.spent[what] += time.perf_counter() - start
+
     @cached_property
     def standards(self) -> Standards:
         return Standards(self.trials)
@@ -186,8 +196,8 @@ class Search:
     def trials(self) -> Trials:
         """Inputs with sources, for a look at what cuts and names do to the mechanism."""
         rng = np.random.default_rng([self.seed, *b"trials"])
-        times = min(_MOST_TIMES, self.at_once)
-        amount = Amount(times * _TRIALS.from_task, times * _TRIALS.of_each_edit)
+        times = min(_MOST_TIMES, max(_LEAST_TIMES, _LONG_INPUTS / self.mean_size))
+        amount = Amount(round(times * _TRIALS.from_task), round(times * _TRIALS.of_each_edit))
         return Trials.draw(self.transformer, self.task, amount, rng)
 
     @cached_property
@@ -224,7 +234,8 @@ class Search:
             missed_of_all += int((~self.check.agreeing(batch, said)).sum())
             if missed > (1 - target) * total + 1e-9 or missed_of_all > (1 - min(LOWEST, target)) * total + 1e-9:
                 return 0.0
-        return 1 - missed / total
+        graph.measured[self, "all"] = 1 - missed_of_all / total
+        return once(graph.measured, (self, "match"), lambda: 1 - missed / total)
 
     def with_means(self, graph: Graph) -> Graph:
         """The same cuts with constants that nothing was fitted to: means of what was cut, and of norms."""
@@ -330,7 +341,8 @@ class Search:
 
     def accept_graph(self, graph: Graph, _agreement: float, complete: float | None = None) -> None:
         """Keeps a graph that was found, with its agreement on all answers."""
-        match = self.check.match(lambda batch: self.components.logits(graph, batch)).value
+        logits = self.components.logits
+        match = once(graph.measured, (self, "all"), lambda: self.check.match(lambda b: logits(graph, b)).value)
         self.note(self.running, len(graph.kept), "edges", match)
         program = self.write(graph)
         if program is not None:

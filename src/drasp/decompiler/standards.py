@@ -7,20 +7,20 @@ answers stay when all of that comes from another input, instead of being a const
 `drasp.causal`, on a small set of inputs and on graphs instead of programs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import torch
 from torch import Tensor
 
 from drasp.causal.attention import looks_of
-from drasp.causal.measures import Cases
+from drasp.causal.measures import CLEAR, Cases
 from drasp.causal.trials import Answers, Outcome, Pairs, Trials, outcome
 from drasp.decompiler.components import Graph
 from drasp.edits import Edit, Replaced
 from drasp.forward import Forward
 from drasp.language.syntax import once
 from drasp.sequences import Sequences
-from drasp.sites import Component, Edge, NormSite, Pattern, Receiver, Site
+from drasp.sites import Component, Edge, NormSite, Pattern, Read, Receiver, Site
 from drasp.tasks import EDITS
 
 LEAST_OVERLAP = 0.92  # of a head's weights with its own in the model; what is reported asks for 0.9
@@ -28,6 +28,7 @@ LEAST_EDITED = 0.93  # of answers that edits change, on average over inputs; lik
 LEAST_COMPLETE = 0.91  # of answers that stay; likewise
 # Of a program that is only sufficient: it may leave out what matters at times, but not another way to the same answers.
 LEAST_SUFFICIENT = 0.85
+LEAST_INTERCHANGE = 0.98  # of answers that are alike when a part comes from another input, where a norm is constant
 HARDLY_ANY = 0.98  # of answers that stay where what is left out does not matter at all
 _SELDOM = 0.02  # of the pairs
 _FEWEST = 12  # inputs with such answers that say anything
@@ -40,6 +41,7 @@ class Standards:
     def __init__(self, trials: Trials) -> None:
         self.trials, self.transformer = trials, trials.transformer
         self.sources: dict[tuple[int, Site], Tensor] = {}
+        self.swapped: dict[Hashable, Tensor] = {}
 
     def spare(self, graph: Graph) -> float:
         """By how much the graph does what the model does, as far as a look tells; below 0 it does not."""
@@ -96,6 +98,40 @@ class Standards:
         return lowest([Outcome.joined(found)])
 
     @torch.no_grad()
+    def interchange(self, graph: Graph) -> float:
+        """The share of answers alike in the graph and in the model when a head or an MLP comes from a source, where
+        that changes an answer of either: of the component where it is lowest.
+        """
+        return once(graph.measured, (self, "interchange"), lambda: self._interchange(graph))
+
+    def _interchange(self, graph: Graph) -> float:
+        used = [component for component in self.transformer.anatomy.senders if component.receivers]
+        used = [component for component in used if graph.is_used(component)]
+        record, forward = Forward(self.transformer, graph.edits, used), Forward(self.transformer, graph.edits)
+        found: dict[Component, list[Outcome]] = {component: [] for component in used}
+        for number, pairs in enumerate(self.trials.batches):
+            source = Sequences(pairs.source.ids, pairs.source.positions)
+            base = Sequences(pairs.base.ids, pairs.base.positions)
+            ours, before = record(source).values, forward(pairs.base).logits
+            for component in used:
+                edits = {**graph.edits, component: Replaced(ours[component])}
+                after = pairs.at_counted(Forward(self.transformer, edits)(base).logits)
+                sides = Answers(pairs.base_logits, self._swapped(number, pairs, component)), Answers(before, after)
+                found[component].append(outcome(self.trials, pairs, *sides, self.trials.margin, CLEAR))
+        shares = (Outcome.joined(parts).cases for parts in found.values())
+        return min((float(cases.values.mean()) for cases in shares if len(cases) >= _FEWEST), default=1.0)
+
+    def _swapped(self, number: int, pairs: Pairs, component: Component) -> Tensor:
+        """What the model says when a component comes from the sources."""
+        base = Sequences(pairs.base.ids, pairs.base.positions)
+
+        def said() -> Tensor:
+            edits = self._from_source(number, pairs, [component])
+            return pairs.at_counted(Forward(self.transformer, edits)(base).logits)
+
+        return once(self.swapped, (number, component), said)
+
+    @torch.no_grad()
     def norm_matters(self, receiver: Receiver) -> bool:
         """Whether the divisor of a receiver's layer norm, taken from a source, changes more than a few answers."""
         changed, site = 0, NormSite(receiver)
@@ -112,8 +148,10 @@ class Standards:
 
         def value_of(site: Site) -> Site:
             match site:
-                case Edge(Component() as sender):
+                case Edge(Component() as sender) | Read(Component() as sender):
                     return sender
+                case Read(way, receiver):
+                    return Edge(way, receiver)
                 case _:
                     return site
 
