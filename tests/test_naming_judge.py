@@ -73,7 +73,7 @@ def test_answers_alike_by_other_means_are_refused():
     assert changed_lines(own, other) == ["logits1", "logits2"]
     assert judge.match(other) == judge.match(own) == 1
     assert judge.edited(other) == judge.edited(own) == 1
-    assert judge.answers(other)
+    assert judge.answers(own, other)
     assert not judge.passes(own, other)
     shares = judge.interchange(other, ["logits1", "logits2"])
     assert set(shares) == {"logits1", "logits2"}
@@ -178,5 +178,5 @@ def test_a_name_with_more_lines_does_not_pass():
     tensors = {**own.tensors, "T9": 1e-6 * torch.rand(own.tensors["Tlogits1"].shape), "T8": own.tensors["Ts1"] * 1.01}
     lines = (*own.statements[:-1], replace(extra, op=TensorName("T8")), looks, replace(said, op=TensorName("T9")), last)
     longer = replace(own, statements=lines, tensors=tensors)
-    assert judge.answers(longer)
+    assert judge.answers(own, longer)
     assert not judge.passes(own, longer)

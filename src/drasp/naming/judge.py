@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import torch
 
+from drasp.causal.attention import attention
 from drasp.causal.edited import edited
 from drasp.causal.interchange import interchange
 from drasp.causal.mechanism import Mechanism
@@ -21,13 +22,15 @@ from drasp.decompiler.lines import with_bias
 from drasp.decompiler.standards import LEAST_EDITED, lowest
 from drasp.fitting.descent import fit_tensors
 from drasp.fitting.oracle import Oracle, answering
-from drasp.language.syntax import Norm, Program, Statement
+from drasp.language.syntax import Norm, Program, Statement, once
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import bias_of
 
 TOLERANCE = 0.01  # of agreement, that all names together may cost
+_OF_EACH = 0.004  # the same, of one: what costs more says something else than the line did
 PATIENCE = 4  # failures in a row that end a pass: what is long and has no names yet will hardly get any
 LEAST_INTERCHANGE = 0.93  # share alike where it matters; what is reported asks for 0.9
+_NAMED_OVERLAP = 0.55  # of attention: a name may harden what is soft; what is reported asks for 0.5
 _LOST = 0.02  # of the answers that edits change, that all names together may cost
 _FEWEST = 12  # cases that say anything
 _NEGLIGIBLE = 0.02  # of the sources, that change an answer
@@ -62,10 +65,12 @@ class Judge:
         return replace(self, floor=min(match, max(match - TOLERANCE, self.least)))
 
     def match(self, program: Program) -> float:
-        return self.check.match(answering(program)).value
+        return once(program.of_numbers, (self.check, "match"), lambda: self.check.match(answering(program)).value)
 
-    def answers(self, program: Program) -> bool:
-        return self.check.match_if(answering(program), self.floor) >= self.floor
+    def answers(self, before: Program, after: Program) -> bool:
+        """Whether a program still agrees with the model, and nearly as often as the one before."""
+        floor = max(self.floor, self.match(before) - _OF_EACH)
+        return self.check.match_if(answering(after), floor) >= floor
 
     @cached_property
     def edited_floor(self) -> float:
@@ -75,16 +80,28 @@ class Judge:
         """The share of answers changed by an edit that the program gives too, of the kind where it is lowest."""
         return lowest(edited(program, self.trials).values())
 
-    def passes(self, before: Program, after: Program, least: float = LEAST_INTERCHANGE) -> bool:
+    def overlap(self, program: Program) -> float:
+        """How far the heads of a program look where the model's do, where that is least."""
+
+        def found() -> float:
+            return min((m.value for m in attention(program, self.trials).values() if m.value is not None), default=1.0)
+
+        return once(program.of_numbers, (self.trials, "overlap"), found)
+
+    def passes(
+        self, before: Program, after: Program, least: float = LEAST_INTERCHANGE, overlap: float = _NAMED_OVERLAP
+    ) -> bool:
         """Whether a program that differs from the one before gives the model's answers, and by the same means.
 
-        One with more lines says nothing more simply.
+        One with more lines says nothing more simply. Scores that are the same on every input have no case: then only
+        where heads look tells what they do.
         """
         return (
             simplify(after).lines <= simplify(before).lines
-            and self.answers(after)
+            and self.answers(before, after)
             and self.edited(after) >= self.edited_floor
             and all(share >= least for share in self.interchange(after, self._replaced(before, after)).values())
+            and self.overlap(after) >= min(overlap, self.overlap(before))
         )
 
     def _replaced(self, before: Program, after: Program) -> list[str]:

@@ -5,6 +5,7 @@ constant in the stream is divided by it, and takes a select, an aggregate and a 
 """
 
 from drasp.decompiler.lines import drop_line, operand_means, with_bias
+from drasp.decompiler.standards import LEAST_OVERLAP
 from drasp.language.syntax import ONE, Norm, Program, Project, Select
 from drasp.naming.judge import Judge
 from drasp.rewriting.simplify import simplify
@@ -25,6 +26,10 @@ def drop_negligible(program: Program, judge: Judge) -> Program:
             continue
         shorter = drop_line(with_bias(program), line.name, None, means)
         shorter = None if shorter is None else simplify(shorter)
-        if shorter is not None and shorter.lines < program.lines and judge.passes(program, shorter):
+        if (
+            shorter is not None
+            and shorter.lines < program.lines
+            and judge.passes(program, shorter, overlap=LEAST_OVERLAP)
+        ):
             return drop_negligible(shorter, judge)
     return program
