@@ -180,3 +180,42 @@ def test_a_name_with_more_lines_does_not_pass():
     longer = replace(own, statements=lines, tensors=tensors)
     assert judge.answers(own, longer)
     assert not judge.passes(own, longer)
+
+
+# The first letter: what has BOS before it. On every input the first head's scores are the same.
+POINTER = """
+    s1 = select(q=pos, k=pos, op=(k==q-1))
+    a1 = aggregate(s=s1, v=token)
+    s2 = select(k=a1, op=(k==BOS))
+    a2 = aggregate(s=s2, v=token)
+    logits1 = project(inp=a2, op=(inp==out))
+    prediction = softmax(logits1)
+"""
+
+
+def test_where_heads_look_tells_what_no_case_does():
+    """Without its select the first head takes the mean, of which BOS has most at the start: the answers stay."""
+    model = compiled(POINTER)
+    own = with_tensors(model.program)
+    judge = judge_of(model, own)
+    assert not judge.matters(own, "s1")
+    looks = own.find("a1")
+    assert isinstance(looks, Aggregate)
+    mean = replace(looks, selectors=())
+    other = replace(own, statements=tuple(mean if s is looks else s for s in own.statements if s.name != "s1"))
+    assert judge.overlap(own) > 0.99
+    assert judge.overlap(other) < 0.51
+    assert judge.interchange(other, ["a1"]) == {}
+    assert not judge.passes(own, other)
+    assert drop_negligible(own, judge) == own
+
+
+def test_a_name_may_cost_a_little_and_not_more():
+    model = compiled(TWINS)
+    own = with_tensors(model.program)
+    judge = judge_of(model, own)
+    silent = scaled(own, logits1=0.0, logits2=0.0)
+    anyhow = replace(judge, floor=0.0)
+    assert judge.answers(own, own)
+    assert anyhow.answers(silent, silent), "as often as the one before"
+    assert not anyhow.answers(own, silent)
