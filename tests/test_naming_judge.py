@@ -188,7 +188,7 @@ POINTER = """
     a1 = aggregate(s=s1, v=token)
     s2 = select(k=a1, op=(k==BOS))
     a2 = aggregate(s=s2, v=token)
-    logits1 = project(inp=a2, op=(inp==out))
+    logits1 = project(inp=a2, op=(inp==out), special_op=(uniform selection))
     prediction = softmax(logits1)
 """
 
