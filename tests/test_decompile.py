@@ -126,6 +126,7 @@ def language(speller):
     return decompile(speller, LANGUAGE, quick=True)
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_result(speller, language):
     again = decompile(speller, LANGUAGE, quick=True)
     assert again.program == language.program
@@ -270,6 +271,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_ends_alike(tmp_path, sp
     assert len(heard) < len(whole.passes), "what was finished was not done again"
 
 
+@pytest.mark.long
 def test_a_resume_file_that_does_not_fit_ends_in_one_line(tmp_path, speller):
     out = tmp_path / "out"
     assert "no interrupted run to resume" in fails("decompile", "abcde", "--out", out, "--resume")
