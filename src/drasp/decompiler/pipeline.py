@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, get_args
 
 from drasp.causal import FULL, Effort, evaluate
 from drasp.causal import QUICK as QUICK_LOOK
+from drasp.causal.measures import PASSING
 from drasp.decompiler.checkpoint import Found, State
 from drasp.decompiler.components import Graph
 from drasp.decompiler.constants import out_of_range
@@ -198,8 +199,9 @@ def _cut(search: Search, moves: Moves, purpose: Purpose, state: State) -> State:
     target = partial(_target, search, purpose)
     worth = partial(saved, search) if moves is line_moves else None
     graph = _with_better_constants(search, judge, state.graph) if moves is line_moves else state.graph
-    # Norms that do not matter at all go first; those that are left matter.
-    holds = partial(_norms_may_go, search) if purpose.complete and not purpose.freely else always
+    # Norms that do not matter at all go first, and only near-ties feel it; those that are left matter.
+    least = PASSING if purpose.freely else LEAST_INTERCHANGE
+    holds = partial(_norms_may_go, search, least) if purpose.complete else always
     return State(eliminate(graph, partial(moves, search), judge, target, accept, patience, harm, worth, holds))
 
 
@@ -255,9 +257,10 @@ def _target(search: Search, purpose: Purpose, before: Graph, after: Graph) -> fl
     """The agreement that a graph must have in place of another; none where it is not wanted."""
     usual = search.target if purpose.lowest is None else purpose.lowest
     if purpose.freely:
+        had = search.graph_match(before)
         if before.reads == after.reads and len(before.norms) == len(after.norms):
-            return max(usual, min(NEARLY_ALL, search.graph_match(before)))  # less for norms to hear is no gain
-        return usual if search.is_slight(before, after) else NEARLY_ALL
+            return max(usual, min(NEARLY_ALL, had))  # less for norms to hear is no gain
+        return max(usual, had - WORTH_OF_A_LINE) if search.is_slight(before, after) else NEARLY_ALL
     if search.lines(before) is None:
         return usual
     if search.lines(after) is None:
@@ -267,7 +270,7 @@ def _target(search: Search, purpose: Purpose, before: Graph, after: Graph) -> fl
     return max(usual, search.graph_match(before) - price * saved(search, before, after))
 
 
-def _norms_may_go(search: Search, before: Graph, after: Graph) -> bool:
+def _norms_may_go(search: Search, least: float, before: Graph, after: Graph) -> bool:
     """Whether norms that are constant now, or hear less, leave everything the effect that it has in the model.
 
     On the task's inputs a number may do for a norm which matters as soon as something comes from another input.
@@ -276,7 +279,7 @@ def _norms_may_go(search: Search, before: Graph, after: Graph) -> bool:
     if not search.is_sparse(after) or (same_norms and after.reads < before.reads):
         return True
     standards = search.standards
-    return standards.interchange(after) >= min(LEAST_INTERCHANGE, standards.interchange(before)) - NOISE
+    return standards.interchange(after) >= min(least, standards.interchange(before)) - NOISE
 
 
 def _written(state: State) -> Program:
