@@ -77,8 +77,8 @@ def agreement(model, program: Program, task) -> float:
     [
         ("tomita2", 2),
         ("aastar", 6),
-        ("D2", 10),
-        ("tomita1", 10),
+        ("D2", 11),
+        ("tomita1", 11),
         ("ab_d_bc", 6),
     ],
 )
