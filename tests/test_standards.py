@@ -115,6 +115,7 @@ def test_edited_answers_are_those_of_hooks(case):
     assert found == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.long
 def test_overlap_is_where_outputs_are_read(case):
     """Everything but the places that are drawn is computed anew."""
     standards = Standards(case.trials)
@@ -175,6 +176,7 @@ def test_the_complement_is_the_source(case):
     assert found == pytest.approx(np.mean(shares), abs=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("task", "seed"), [(LAST, 15), (SPELT, 6)])
 def test_interchange_takes_a_component_from_the_source_on_both_sides(task, seed):
     case = Case(task, seed, Amount(8, 8))
