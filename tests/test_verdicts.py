@@ -129,3 +129,15 @@ def test_a_name_that_looks_elsewhere_is_refused_even_where_interchange_passes(ov
     line = LineEvidence("a1", "layer 0 head 0", origin, passed, looks, interchange_cut_down=passed, interchange=passed)
     evidence = Evidence(passed, passed, passed, passed, passed, passed, passed, lines=(line,), has_cut_down=True)
     assert any("looks elsewhere" in reason for reason in causal_reasons(evidence)) is refused
+
+
+@pytest.mark.parametrize(
+    ("kind", "overlap", "refused"), [("select", 0.95, False), ("select", 0.8, True), ("aggregate", 0.95, True)]
+)
+def test_few_cases_do_not_speak_against_a_select_whose_heads_look_right(kind, overlap, refused):
+    """All that a select does is where its heads look; what an aggregate says is more than that."""
+    passed, few = Measure(1.0, 100, (0.96, 1.0), "passed"), Measure(0.5, 40, (0.35, 0.65), "untested")
+    looks = Measure(overlap, 300, (overlap, overlap), "passed" if overlap >= 0.9 else "failed")
+    line = LineEvidence("s1", "", "named", attention=looks, interchange_cut_down=few, kind=kind)
+    evidence = Evidence(passed, passed, passed, passed, passed, passed, passed, lines=(line,), has_cut_down=True)
+    assert any("speak against it" in reason for reason in causal_reasons(evidence)) is refused
