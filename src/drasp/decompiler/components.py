@@ -129,7 +129,7 @@ class Graph:
                 before = self.hears(way, values) and Read(way, values) not in self.closed
                 return before and Edge(heads[-1], receiver) in self.kept
             case Read(way, receiver):
-                return self.hears(way, receiver) and (receiver == OUT or self.is_used(_head(receiver)))
+                return self.hears(way, receiver) and receiver in self.live_receivers()
             case Product(query, key, head):
                 sides = zip((query, key), head.receivers, strict=False)
                 heard = all(way == NO_COMPONENT or self.hears(way, side) for way, side in sides)
@@ -181,7 +181,9 @@ class Graph:
 
     def ways_to(self, receiver: Receiver) -> list[Sender]:
         """By which ways a receiver reads embeddings and MLPs: each is a variable of the program."""
-        return self.anatomy.ways_to(receiver, lambda edge: self._is_cut(edge) or Read(*_ends(edge)) in self.closed)
+        return self.anatomy.ways_to(
+            receiver, lambda edge: self._is_cut(edge) or Read(edge.sender, edge.receiver) in self.closed
+        )
 
     def heard_by(self, receiver: Receiver) -> list[Sender]:
         """By which ways a receiver or its norm hears embeddings and MLPs."""
@@ -239,16 +241,6 @@ class Graph:
 @lru_cache(maxsize=64)
 def _cuts(anatomy: Anatomy, kept: frozenset[Edge]) -> Edits:
     return {edge: CUT for edge in anatomy.edges if edge not in kept}
-
-
-def _ends(edge: Edge) -> tuple[Sender, Receiver]:
-    return edge.sender, edge.receiver
-
-
-def _head(receiver: Receiver) -> Component:
-    head = receiver.component
-    assert head is not None
-    return head
 
 
 def _component(edge: Edge) -> Component:

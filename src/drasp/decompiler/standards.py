@@ -105,8 +105,7 @@ class Standards:
         return once(graph.measured, (self, "interchange"), lambda: self._interchange(graph))
 
     def _interchange(self, graph: Graph) -> float:
-        used = [component for component in self.transformer.anatomy.senders if component.receivers]
-        used = [component for component in used if graph.is_used(component)]
+        used = [c for c in self.transformer.anatomy.senders if c.receivers and graph.is_used(c)]
         record, forward = Forward(self.transformer, graph.edits, used), Forward(self.transformer, graph.edits)
         found: dict[Component, list[Outcome]] = {component: [] for component in used}
         for number, pairs in enumerate(self.trials.batches):
