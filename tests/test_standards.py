@@ -25,7 +25,7 @@ LAST = answer_task(
     "last", "abc", each_row(lambda x: [x[-1], x[0]]), lengths=range(3, 7), longest_input=9, room=9, ends=False
 )
 SPELT = language_task("spelt", Language("ab", "(a|bb)*"), lengths=range(3, 7), room=8)
-LAYERS, FEWEST, MANY = 2, 12, 30
+LAYERS, FEWEST, MANY = 2, 12, 20
 PAIRS = Amount(24, 24)
 
 

@@ -336,17 +336,25 @@ class Anatomy:
         before = 2 + receiver.layer * (self.n_heads + 1)
         return self.senders[: before + self.n_heads if receiver.kind == "mlp" else before]
 
-    def ways_to(self, receiver: Receiver, is_cut: Callable[[Edge], bool]) -> list[Sender]:
-        """All ways by which a receiver hears embeddings and MLPs; what comes on none of them is constant."""
-        ways: list[Sender] = []
-        for sender in self.senders_to(receiver):
-            if is_cut(Edge(sender, receiver)):
-                continue
-            if sender.kind == "head":
-                ways += [through(way, sender) for way in self.ways_to(sender.receivers[2], is_cut)]
-            else:
-                ways.append(sender)
-        return [way for way in ways if isinstance(way, Component) or not is_cut(Edge(way, receiver))]
+    def ways_to(
+        self, receiver: Receiver, is_cut: Callable[[Edge], bool], known: dict[Receiver, list[Sender]] | None = None
+    ) -> list[Sender]:
+        """All ways by which a receiver hears embeddings and MLPs; what comes on none of them is constant.
+
+        `known` keeps what was found for a receiver, for whoever asks again with the same cuts.
+        """
+        known = {} if known is None else known
+        if receiver not in known:
+            ways: list[Sender] = []
+            for sender in self.senders_to(receiver):
+                if is_cut(Edge(sender, receiver)):
+                    continue
+                if sender.kind == "head":
+                    ways += [through(way, sender) for way in self.ways_to(sender.receivers[2], is_cut, known)]
+                else:
+                    ways.append(sender)
+            known[receiver] = [way for way in ways if isinstance(way, Component) or not is_cut(Edge(way, receiver))]
+        return known[receiver]
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:

@@ -33,15 +33,19 @@ _MOST_VARIABLES = 2  # that an unnamed MLP may read in a complete program: of mo
 
 @dataclass(frozen=True)
 class Effort:
-    """How many inputs agreement is measured on, and how many pairs the rest: `more` where `pairs` show too little."""
+    """How many inputs agreement is measured on, and how many pairs the rest: `more` where `pairs` show too little.
+
+    `in_model` is whether lines are taken from sources in the whole model: only that tells what is complete.
+    """
 
     inputs: int
     pairs: Amount
     more: Amount
+    in_model: bool = True
 
 
 FULL = Effort(inputs=1000, pairs=Amount(120, 60), more=Amount(240, 100))
-QUICK = Effort(inputs=400, pairs=Amount(50, 50), more=Amount(0, 0))
+QUICK = Effort(inputs=400, pairs=Amount(50, 50), more=Amount(0, 0), in_model=False)
 
 
 def evaluate(
@@ -91,7 +95,7 @@ def evaluate(
     )
     if mechanism.without_sites:
         return replace(whole, reasons=tuple(causal_reasons(whole)))
-    lines = _lines(program, trials, more, transformer, cut_down)
+    lines = _lines(program, trials, more, cut_down, effort.in_model)
     rest = _with_more(trials, complement(program, trials), lambda: complement(program, more))
     whole = replace(
         whole,
@@ -102,13 +106,14 @@ def evaluate(
         complement_case=rest.case,
         lines=lines,
     )
-    return _judged(whole, program)
+    return _judged(whole, program, effort.in_model)
 
 
-def _judged(evidence: Evidence, program: Program) -> Evidence:
+def _judged(evidence: Evidence, program: Program, in_model: bool) -> Evidence:
+    """With the verdict; without a grade where nobody looked into the model."""
     reasons = [*causal_reasons(evidence), *_unfounded(program)]
-    if reasons:
-        return replace(evidence, reasons=tuple(reasons))
+    if reasons or not in_model:
+        return replace(evidence, causal=not reasons, reasons=tuple(reasons))
     left_out = [*completeness_reasons(evidence), *_opaque(program)]
     return replace(evidence, causal=True, grade="sufficient" if left_out else "complete", reasons=tuple(left_out))
 
@@ -169,17 +174,17 @@ def _agreement(trials: Trials, inputs: Inputs, program: Program, cut_down: Progr
 
 
 def _lines(
-    program: Program, trials: Trials, more: Trials, transformer: Transformer, cut_down: Program | None
+    program: Program, trials: Trials, more: Trials, cut_down: Program | None, in_model: bool
 ) -> tuple[LineEvidence, ...]:
     mechanism = Mechanism.of(program)
     origins = {line: origin_of(program, line, cut_down) for line in mechanism.lines}
     replaced = [line for line, origin in origins.items() if origin != "own"]
-    asked: dict[str, Asked] = {"in model": (transformer, mechanism.lines)}
+    asked: dict[str, Asked] = {"in model": (trials.transformer, mechanism.lines if in_model else [])}
     if cut_down is not None:
         asked["cut down"] = (cut_down, replaced)
     found_in = _interchanges(program, trials, more, asked)
-    in_model, in_cut_down = found_in["in model"], found_in.get("cut down", {})
-    looks, spliced, parts = attention(program, trials), splice(program, trials), part_effects(program, trials)
+    looks = attention(program, trials)
+    spliced, parts = (splice(program, trials), part_effects(program, trials)) if in_model else ({}, {})
     looks_by = _looks_by(program, looks)
     looks_cut_down = looks
     if cut_down is not None:
@@ -187,7 +192,7 @@ def _lines(
         looks_cut_down = _looks_cut_down(mechanism, Mechanism.of(cut_down), theirs)
     found: list[LineEvidence] = []
     for line, origin in origins.items():
-        model, other = in_model.get(line), in_cut_down.get(line)
+        model, other = found_in["in model"].get(line), found_in.get("cut down", {}).get(line)
         measures = {
             "interchange": None if model is None else _measure(trials, model),
             "interchange_cut_down": None if other is None else _measure(trials, other),

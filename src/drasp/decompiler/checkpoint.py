@@ -26,10 +26,14 @@ from drasp.sites import Edge, Product, Read, parse_site
 
 @dataclass(frozen=True)
 class State:
-    """What the passes hand on: the graph that is left, and its program once it can be written."""
+    """What the passes hand on: the graph that is left, and its program once it can be written.
+
+    `settled` is whether better constants have been looked for since something was cut.
+    """
 
     graph: Graph
     program: Program | None = None
+    settled: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ def store(file: Path, progress: Progress, identity: Identity, seconds: float) ->
                 "closed": sorted(map(str, graph.closed)),
                 "bare": {str(anatomy.receivers.index(r)): value for r, value in graph.bare.items()},
                 "program": program(f"state{i}", state.program),
+                "settled": state.settled,
             }
         )
     facts = {
@@ -149,7 +154,7 @@ def _state(i: int, content: Mapping[str, Any], anatomy: Anatomy, tensors: Mappin
         {receivers[int(index)]: value for index, value in content["bare"].items()},
     )
     text = content["program"]
-    return State(graph, None if text is None else _program(f"state{i}", text, tensors))
+    return State(graph, None if text is None else _program(f"state{i}", text, tensors), bool(content["settled"]))
 
 
 def _cuttable(text: str) -> Cuttable:

@@ -10,7 +10,7 @@ same that interventions are made of, so it is the model cut down, and its progra
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -61,7 +61,7 @@ class Graph:
     closed: frozenset[Cuttable] = frozenset()
     bare: Mapping[Receiver, float] = field(default_factory=dict[Receiver, float])
     # What was measured of this very graph, and by whom; one with other constants is another.
-    measured: dict[Hashable, float] = field(init=False, default_factory=dict, compare=False, repr=False)
+    measured: dict[Hashable, Any] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def edits(self) -> Edits:
@@ -182,8 +182,15 @@ class Graph:
     def ways_to(self, receiver: Receiver) -> list[Sender]:
         """By which ways a receiver reads embeddings and MLPs: each is a variable of the program."""
         return self.anatomy.ways_to(
-            receiver, lambda edge: self._is_cut(edge) or Read(edge.sender, edge.receiver) in self.closed
+            receiver,
+            lambda edge: self._is_cut(edge) or Read(edge.sender, edge.receiver) in self.closed,
+            self._ways,
         )
+
+    @cached_property
+    def _ways(self) -> dict[Receiver, list[Sender]]:
+        """Those that somebody has asked for."""
+        return {}
 
     def heard_by(self, receiver: Receiver) -> list[Sender]:
         """By which ways a receiver or its norm hears embeddings and MLPs."""

@@ -123,12 +123,14 @@ def eliminate(
     known: dict[Hashable, float] = {}
     failures, settled = 0, False
     most: float = float("inf")  # moves at once, by what the last round could do
+    ranked: list[Move[State]] | None = None  # of this very state
     while failures < patience:
-        left = [move for move in moves(state) if move.name not in failed]
-        if harm:
-            ranked = _ranked_by_harm(state, left, judge, harm, known)
-        else:
-            ranked = _ranked(state, left, judge, known, worth)
+        if ranked is None:
+            left = [move for move in moves(state) if move.name not in failed]
+            if harm:
+                ranked = _ranked_by_harm(state, left, judge, harm, known)
+            else:
+                ranked = _ranked(state, left, judge, known, worth)
         if not ranked:
             break
         count = int(min(most, _first_count([known[move.name] for move in ranked], judge.hopeless)))
@@ -137,17 +139,18 @@ def eliminate(
             wanted = target(state, candidate)
             result, agreement = (candidate, 0.0) if wanted is None else judge.mended(candidate, wanted)
             if wanted is not None and agreement >= wanted and holds(state, result):
-                state = result
+                state, ranked = result, None
                 failures, most, settled = 0, 3 * count, False
                 accepted(state, agreement)
                 break
             if count == 1 and not settled:
                 settled = True
                 if (better := judge.improved(state)) is not None:
-                    state, most = better, 1
+                    state, ranked, most = better, None, 1
                     break
             if count == 1:
                 failed.add(ranked[0].name)
+                ranked = ranked[1:]
                 failures, most = failures + 1, 1
                 break
             count = max(1, count // 3)

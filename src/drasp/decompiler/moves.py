@@ -14,7 +14,6 @@ from drasp.decompiler.components import Cuttable, Graph
 from drasp.decompiler.elimination import Move
 from drasp.decompiler.search import Search
 from drasp.language.syntax import ONE, Aggregate, ElementWise, Norm, Program, Project, Select
-from drasp.rewriting.simplify import simplify
 from drasp.sites import NO_COMPONENT, OUT, Component, Edge, Path, Read, Receiver, Sender, last_of, sides_of
 
 Moves = Callable[[Search, Graph], Sequence[Move[Graph]]]
@@ -215,7 +214,7 @@ def line_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
         return []
     constants = search.components.mean_norms(graph, norm_lines(graph), search.probe)
     return [
-        *_lines(search, graph, simplify(program), constants),
+        *_lines(search, graph, program, constants),
         *_constant_moves(search, graph),
         *_product_groups(search, graph),
         *(move for move in component_moves(search, graph) if move.apply(graph) is not None),

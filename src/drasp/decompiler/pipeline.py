@@ -26,7 +26,7 @@ from drasp.decompiler.moves import (
     way_moves,
 )
 from drasp.decompiler.result import Decompiled, Point
-from drasp.decompiler.search import LOWEST, NEARLY_ALL, QUICK, THOROUGH, Search
+from drasp.decompiler.search import LOWEST, NEARLY_ALL, QUICK, TARGET, THOROUGH, Search, what_is_cut
 from drasp.decompiler.standards import HARDLY_ANY, LEAST_COMPLETE, LEAST_INTERCHANGE, LEAST_SUFFICIENT
 from drasp.decompiler.ugs import PAPER_SETTINGS, UgsSettings, prune_by_gates
 from drasp.errors import DraspError
@@ -52,7 +52,7 @@ LONG = 20  # lines: of a program that stays longer, what matters may go too
 NOISE = 0.01  # of an interchange, in which two graphs hardly differ
 TRUER = 0.01  # that a longer program must agree more often to be on the frontier
 SAVED_BY_NAMES = 3  # lines, at most, as a rule
-MORE_TRIED = 2  # longer programs of the frontier, where the first do not do it by the model's means
+MORE_TRIED = 3  # longer programs, where the first do not do it by the model's means
 MOST_NAMED = 12  # lines of a program that is named: each is tried by running all of it, many times
 
 
@@ -129,11 +129,9 @@ def _prune_by_elimination(search: Search) -> Graph:
 
 def _settle_at_last(search: Search, state: State) -> State:
     """The last graph with plain means, or with constants that bring more agreement."""
-    better = _with_better_constants(search, search.graph_judge(None), state.graph)
-    if better is state.graph:
-        return state
+    better = _with_better_constants(search, search.graph_judge(None), state)
     search.accept_graph(better, search.graph_match(better), _asked_for(search, better))
-    return State(better)
+    return State(better, settled=True)
 
 
 def _asked_for(search: Search, graph: Graph) -> float | None:
@@ -198,19 +196,23 @@ def _cut(search: Search, moves: Moves, purpose: Purpose, state: State) -> State:
     accept, patience = partial(search.accept_graph, complete=purpose.complete), search.effort.graph_patience
     target = partial(_target, search, purpose)
     worth = partial(saved, search) if moves is line_moves else None
-    graph = _with_better_constants(search, judge, state.graph) if moves is line_moves else state.graph
+    graph = _with_better_constants(search, judge, state) if moves is line_moves else state.graph
     # Norms that do not matter at all go first, and only near-ties feel it; those that are left matter.
     least = PASSING if purpose.freely else LEAST_INTERCHANGE
     holds = partial(_norms_may_go, search, least) if purpose.complete else always
-    return State(eliminate(graph, partial(moves, search), judge, target, accept, patience, harm, worth, holds))
+    left = eliminate(graph, partial(moves, search), judge, target, accept, patience, harm, worth, holds)
+    return State(left, settled=moves is line_moves and what_is_cut(left) == what_is_cut(graph))
 
 
-def _with_better_constants(search: Search, judge: Judge[Graph], graph: Graph) -> Graph:
-    """Plain means where they do as well, or what settling makes of these.
+def _with_better_constants(search: Search, judge: Judge[Graph], state: State) -> Graph:
+    """The state's graph with plain means where they do as well, or what settling makes of these.
 
     What was settled for things that have gone since need not suit what is left. Where it is needed all the same, it is
     settled further, if that brings more agreement, which leaves more to lose.
     """
+    graph = state.graph
+    if state.settled:
+        return graph
     plain = search.with_means(graph)
     enough = search.graph_match(graph) - AS_WELL
     for constants in (lambda: plain, lambda: judge.settle_longer(plain)) if plain.is_like(graph) else ():
@@ -255,7 +257,7 @@ def squeeze_lines(search: Search, state: State) -> State:
 
 def _target(search: Search, purpose: Purpose, before: Graph, after: Graph) -> float | None:
     """The agreement that a graph must have in place of another; none where it is not wanted."""
-    usual = search.target if purpose.lowest is None else purpose.lowest
+    usual = TARGET if purpose.lowest is None else purpose.lowest
     if purpose.freely:
         had = search.graph_match(before)
         if before.reads == after.reads and len(before.norms) == len(after.norms):
@@ -302,18 +304,17 @@ def _result(search: Search, graph: Graph, min_match: float, accept: Accept) -> D
     points: list[Point] = []
     for found in _candidates(search.progress.found, search.max_lines):
         search.note("measure", found.lines, "lines", found.match)
-        program = simplify(found.program)
-        points.append(Point(program, fresh.match(answering(program)), found.complete))
+        points.append(Point(found.program, fresh.match(answering(found.program)), found.complete))
     ends: list[End] = []
     for pick in _promising(points, min_match, search.max_lines):
         ends.append(_end(search, pick, fresh, min_match))
         if ends[-1].final.grade == "complete":
             break
     if accept == "causal" and not any(end.final.causal for end in ends):
-        # Longer programs have more of the model, and may show its means.
         tried = {end.pick.lines for end in ends}
-        others = [p for p in points if p.lines not in tried and p.match.value >= min_match]
-        for pick in others[:MORE_TRIED]:
+        for found in _longer(search.progress.found, tried, min_match, search.max_lines):
+            pick = Point(found.program, fresh.match(answering(found.program)), found.complete)
+            points = sorted([*(p for p in points if p.lines != pick.lines), pick], key=lambda point: point.lines)
             ends.append(_end(search, pick, fresh, min_match))
             if ends[-1].final.causal:
                 break
@@ -391,6 +392,16 @@ def _candidates(found: Sequence[Found], max_lines: int) -> list[Found]:
             best.append(each)
     short = [each for each in best if each.lines <= max_lines]
     return short or best[-1:]
+
+
+def _longer(found: Sequence[Found], tried: set[int], min_match: float, max_lines: int) -> list[Found]:
+    """A few of the longer programs that were met on the way, the last of their lengths, with ever larger steps.
+
+    They have more of the model, and may show its means where the shortest do not.
+    """
+    by_lines = {each.lines: each for each in found if min(tried) < each.lines <= max_lines and each.match >= min_match}
+    others = [by_lines[lines] for lines in sorted(by_lines.keys() - tried)]
+    return [others[2**i - 1] for i in range(MORE_TRIED) if 2**i <= len(others)]
 
 
 def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Point:

@@ -33,10 +33,13 @@ from drasp.tasks import EDITS, Inputs, Task
 from drasp.transformer import Transformer
 from drasp.wiring import write_program
 
-# The agreement that the search keeps to, and the lowest, of models that are not always right and in the last round.
+# The agreement that the search keeps to on the answers that decide, and in the last round.
 TARGET = 0.95
 LOWEST = 0.93
-_FEWER = 0.01  # than a model has right
+# On all answers, mistakes among them: so much, or a little less than a model that has learnt its task has right.
+_OF_ALL = 0.93
+_FEWER = 0.01
+_LEAST_OF_ALL = 0.91
 NEARLY_ALL = 0.995  # of the answers stay where nothing is to be lost
 _SLIGHT = 1e-3  # of the loss of a model that hears nothing: by so little, it is mistakes that change
 MASTERED = 0.9  # accuracy of a model that has learnt its task
@@ -65,16 +68,17 @@ THOROUGH = Effort()
 QUICK = Effort(inputs=240, graph_patience=2)
 
 
-def agreement_asked_for(accuracy: float) -> float:
-    """With a model that is right on so many inputs: of one that has learnt its task, not much more than it is right.
+def agreement_on_all(accuracy: float) -> float:
+    """Asked for with a model that is right on so many inputs: of one that has learnt its task, no more than that.
 
-    What is short does what the model was trained to do: where a model is wrong now and then, it can hardly be followed.
+    What is short does what the model was trained to do: its mistakes, near-ties as a rule, can hardly be followed.
     What a model does that is often wrong has little to do with the task.
     """
-    return min(TARGET, max(LOWEST, accuracy - _FEWER)) if accuracy >= MASTERED else TARGET
+    return min(_OF_ALL, max(_LEAST_OF_ALL, accuracy - _FEWER)) if accuracy >= MASTERED else _OF_ALL
 
 
-def _what_is_cut(graph: Graph) -> Hashable:
+def what_is_cut(graph: Graph) -> Hashable:
+    """All that tells a graph from another but its constants."""
     return graph.kept, graph.closed, frozenset(graph.norms), frozenset(graph.bare)
 
 
@@ -123,9 +127,11 @@ class Search:
         self.at_once = max(1, round(_LONG_INPUTS / self.mean_size))
         self.check = self.draw("check", effort.inputs, batch_size=60 * self.at_once)
         accuracy = self.check.right(lambda batch: batch.logits).value
-        # Answers that are almost another one are decided by what may go.
+        # Answers that are almost another one are decided by what may go; so are mistakes of a model that makes few.
         self.decisive = self.check.clear(CLEAR)
-        self.target = agreement_asked_for(accuracy)
+        if accuracy >= MASTERED:
+            self.decisive = self.decisive.where_right()
+        self.least_of_all = agreement_on_all(accuracy)
         # Ranking moves takes fewer inputs than settling constants, which must not suit those inputs alone; fewer still
         # where each input holds many answers.
         every = (20, 4) if self.fit.answers_each > 20 else (5, 2)
@@ -228,11 +234,12 @@ class Search:
     def agreement(self, graph: Graph, target: float) -> float:
         """Agreement on the answers that decide; 0 where that is below the target, or on all answers too low."""
         missed, missed_of_all, total = 0, 0, len(self.check)
+        most, most_of_all = ((1 - least) * total + 1e-9 for least in (target, min(self.least_of_all, target)))
         for clear, batch in zip(self.decisive.batches, self.check.batches, strict=True):
             said = self.components.logits(graph, batch)
             missed += int((~self.check.agreeing(clear, said)).sum())
             missed_of_all += int((~self.check.agreeing(batch, said)).sum())
-            if missed > (1 - target) * total + 1e-9 or missed_of_all > (1 - min(LOWEST, target)) * total + 1e-9:
+            if missed > most or missed_of_all > most_of_all:
                 return 0.0
         graph.measured[self, "all"] = 1 - missed_of_all / total
         return once(graph.measured, (self, "match"), lambda: 1 - missed / total)
@@ -275,7 +282,7 @@ class Search:
             settle_longer=lambda graph: settle(graph, self.tune, _LONGER_STEPS),
             hopeless=self.hopeless,
             near=0.05,
-            key=_what_is_cut,
+            key=what_is_cut,
             refused=self.refused,
         )
 
@@ -297,11 +304,13 @@ class Search:
         )
 
     def write(self, graph: Graph) -> Program | None:
-        """The graph's program, unless it is still too long to be shortened with care."""
-        if not self.is_sparse(graph):
-            return None
-        program = self.written(graph)
-        return program if simplify(program).lines <= _MOST_LINES else None
+        """The graph's program, simplified, unless it is still too long to be shortened with care."""
+
+        def written() -> Program | None:
+            program = simplify(self.written(graph))
+            return program if program.lines <= _MOST_LINES else None
+
+        return once(graph.measured, (self, "program"), written) if self.is_sparse(graph) else None
 
     def is_sparse(self, graph: Graph) -> bool:
         return len(graph.kept) <= _MOST_EDGES
@@ -325,13 +334,12 @@ class Search:
             program = self.write(graph)
             if program is None:
                 return None
-            program = simplify(program)
             functions = sum(len(s.inputs) for s in program.statements if isinstance(s, ElementWise))
             queries = sum(isinstance(s, Select) and s.query != ONE for s in program.statements)
             norms = sum(isinstance(s, Norm) and self.norm_matters(s) for s in program.statements)
             return Size(program.lines, norms, functions + queries)
 
-        return once(self.counted, _what_is_cut(graph), count)
+        return once(self.counted, what_is_cut(graph), count)
 
     def norm_matters(self, line: Norm) -> bool:
         """Whether one of the model's norms that a line stands for changes answers."""
@@ -350,7 +358,7 @@ class Search:
 
     def accept_program(self, program: Program, match: float) -> None:
         self.note(self.running, program.lines, "lines", match)
-        self._keep(program, match)
+        self._keep(simplify(program), match)
 
     def note(self, name: str, left: int, unit: Unit, match: float) -> None:
         record = PassRecord(name, round(self.seconds, 2), left, unit, match)
@@ -358,7 +366,7 @@ class Search:
         self.report(record)
 
     def _keep(self, program: Program, match: float, complete: float | None = None) -> None:
-        self.progress.found.append(Found(match, program, simplify(program).lines, complete or 0.0))
+        self.progress.found.append(Found(match, program, program.lines, complete or 0.0))
 
     @cached_property
     def unseen(self) -> Oracle:

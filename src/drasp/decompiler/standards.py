@@ -32,7 +32,7 @@ LEAST_INTERCHANGE = 0.98  # of answers that are alike when a part comes from ano
 HARDLY_ANY = 0.98  # of answers that stay where what is left out does not matter at all
 _SELDOM = 0.02  # of the pairs
 _FEWEST = 12  # inputs with such answers that say anything
-_MANY = 30  # that say something of one kind of edit
+_MANY = 20  # that say something of one kind of edit
 
 
 class Standards:

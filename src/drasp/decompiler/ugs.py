@@ -293,9 +293,9 @@ def prune_by_gates(search: Search, settings: UgsSettings) -> Graph:
         return truest.result or stages.bigram
     parents: list[Run[Program]] = []
     for run in representative(runs, settings.continued):
-        program = search.write(run.result) if run.result else None
-        if program is not None:
-            parents.append(Run(run.coefficient, run.match, simplify(program).lines, without_unused(program)))
+        if run.result is not None and (short := search.write(run.result)) is not None:
+            program = without_unused(search.written(run.result))
+            parents.append(Run(run.coefficient, run.match, short.lines, program))
     paths = stages.lines("gates on paths", 1, parents, path_gates)
     stages.lines("gates on products", 2, representative(paths, settings.continued), product_gates)
     return truest.result

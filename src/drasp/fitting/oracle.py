@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from drasp.language import Interpreter, Program
-from drasp.measure import Model, Share, agreeing, margins, predictions
+from drasp.measure import Model, Predictions, Share, agreeing, margins, predictions
 from drasp.sequences import Sequences
 from drasp.tasks import Inputs, Task
 from drasp.vocabulary import Output
@@ -146,6 +146,15 @@ class Oracle:
         pairs = zip(self.batches, found, strict=True)
         return Oracle(self.output, tuple(replace(b, valid=b.valid & (m >= least)) for b, m in pairs))
 
+    def where_right(self) -> "Oracle":
+        """The same inputs, with only those answers counted by which the model says what the task asks for."""
+
+        def only(batch: Batch) -> Batch:
+            same = predictions(batch.logits, self.output) == _targets(batch)
+            return replace(batch, valid=batch.valid & (same.all(-1) if same.ndim == 3 else same))
+
+        return Oracle(self.output, tuple(map(only, self.batches)))
+
     def part(self, every: int) -> "Oracle":
         """Every so-many-th batch: all lengths, but fewer inputs; at least one batch."""
         every = min(every, len(self.batches))
@@ -153,6 +162,11 @@ class Oracle:
 
 
 def _right(batch: Batch, logits: Float[Tensor, "batch counted n_vocab"], output: Output) -> Bool[Tensor, " batch"]:
+    return agreeing(predictions(logits, output), _targets(batch), batch.valid)
+
+
+def _targets(batch: Batch) -> Predictions:
+    """What the task asks for at the positions that count."""
     targets = batch.inputs.targets
     where = batch.where if targets.ndim == 2 else batch.where[..., None].expand(-1, -1, targets.shape[-1])
-    return agreeing(predictions(logits, output), targets.gather(1, where), batch.valid)
+    return targets.gather(1, where)
