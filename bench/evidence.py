@@ -40,9 +40,9 @@ def evaluated(folder: Path, effort: str, with_cost: bool) -> tuple[dict[str, obj
     assert task is not None
     program, cut_down = load_program(folder), cut_down_of(folder, record)
     step = step_seconds(resolve_model(record.model)) if with_cost else None
-    start = time.perf_counter()
+    start = time.process_time()
     evidence = evaluate(program, transformer, task, cut_down, {"full": FULL, "quick": QUICK}[effort])
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     return {
         "model": folder.name,
         "lines": program.lines,

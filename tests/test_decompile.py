@@ -206,6 +206,8 @@ def test_the_files_hold_the_result(result, folder):
     assert (record["lines"], record["samples"]) == (3, 2000)
     assert record["match_interval"][0] <= record["match_accuracy"] <= record["match_interval"][1]
     assert record["primitives"]["project"] == {"named": 1, "tables": 0, "total": 1}
+    # The MLP is a linear map, in the project's tensor.
+    assert record["primitives"]["elementwise"] == {"named": 1, "tables": 1, "total": 1}
     assert record["pruned_match_accuracy"] == result.pick.match.value
     assert [point["lines"] for point in record["frontier"]] == [point.lines for point in result.frontier]
     assert record["passes"]

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Bool
+from torch import Tensor
 
 from drasp.compiler import Compiled, Disguise, compile_program
 from drasp.edits import Edit, Replaced
@@ -37,6 +39,7 @@ NOISES = (0.01, 0.001, 0.0001, 0.0)
 NORM_SIZES = (4.0, 2.0, 1.0, 0.5)  # of models whose norms are to matter: the first that is small enough
 LEAST_NORM_EFFECT = 0.05  # of the answers, that change when all norms are replaced by their means
 SAME_ANSWERS = 0.99  # of the program's clear ones, that its model must give
+SAME_INPUTS = 0.97  # of the task's, on which it must give all of them: else the program is not what the model does
 _INPUTS = 300
 
 # Pairs and triples that answer alike, and some of the random programs.
@@ -226,7 +229,7 @@ def hidden(spec: Spec) -> Spec:
     """The spec with as much noise as leaves its model the program's answers: steep functions bear hardly any."""
     for noise in NOISES:
         noisy = replace(spec, disguise=replace(spec.disguise, noise=noise))
-        if same_answers(noisy) >= SAME_ANSWERS:
+        if same_answers(noisy) >= SAME_ANSWERS and same_inputs(noisy) >= SAME_INPUTS:
             return noisy
     raise RejectedError("the model differs from its program")
 
@@ -242,17 +245,28 @@ def with_norms_that_matter(spec: Spec) -> Spec:
 
 def same_answers(spec: Spec) -> float:
     """The share of the program's clear answers that its model gives too, on the task's inputs and on random strings."""
-    sides = (spec.compiled.program, spec.compiled.transformer)  # which may take training
-    rng, output = np.random.default_rng(0), spec.task.output
+    rng = np.random.default_rng(0)
     drawn = spec.task.pool(_INPUTS, rng)
     shares: list[float] = []
     for inputs in (drawn, random_strings(drawn, spec.task.vocabulary, rng)):
-        with torch.no_grad():
-            said, model = (ran(subject, inputs).logits for subject in sides)
-        margin = margins(said, output)
-        clear = inputs.counted & (margin > UNCLEAR * margin[inputs.counted].median())
-        shares.append(1 - float(differing(said, model, output)[clear].float().mean()))
+        clear, differs = _compared(spec, inputs)
+        shares.append(1 - float(differs[clear].float().mean()))
     return min(shares)
+
+
+def same_inputs(spec: Spec) -> float:
+    """The share of the task's inputs on which the model gives all of the program's clear answers."""
+    clear, differs = _compared(spec, spec.task.pool(_INPUTS, np.random.default_rng(0)))
+    return 1 - float((clear & differs).any(1).float().mean())
+
+
+@torch.no_grad()
+def _compared(spec: Spec, inputs: Inputs) -> tuple[Bool[Tensor, "n width"], Bool[Tensor, "n width"]]:
+    """Where the program's answers are clear, and where its model's differ."""
+    said, model = (ran(subject, inputs).logits for subject in (spec.compiled.program, spec.compiled.transformer))
+    margin = margins(said, spec.task.output)
+    clear = inputs.counted & (margin > UNCLEAR * margin[inputs.counted].median())
+    return clear, differing(said, model, spec.task.output)
 
 
 @torch.no_grad()

@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple, get_args
 
 from drasp.causal import FULL, Effort, evaluate
 from drasp.causal import QUICK as QUICK_LOOK
-from drasp.causal.measures import PASSING
 from drasp.decompiler.checkpoint import Found, State
 from drasp.decompiler.components import Graph
 from drasp.decompiler.constants import out_of_range
@@ -48,8 +47,7 @@ WORTH_OF_A_NORM = 0.3  # of a line: layer norm is there in every model, and a nu
 FRESH_INPUTS = 2000
 MORE_LINES, MORE_OF_LINES = 2, 0.25  # that a complete program may have
 AS_WELL = 0.002  # less agreement: with constants that nothing was fitted to
-LONG = 20  # lines: of a program that stays longer, what matters may go too
-NOISE = 0.01  # of an interchange, in which two graphs hardly differ
+LONG = 12  # lines: of a program that stays longer, what matters may go too
 TRUER = 0.01  # that a longer program must agree more often to be on the frontier
 SAVED_BY_NAMES = 3  # lines, at most, as a rule
 MORE_TRIED = 3  # longer programs, where the first do not do it by the model's means
@@ -164,23 +162,30 @@ WHATEVER_IT_TAKES = Purpose("whatever it takes", lowest=LOWEST)
 
 def _cut_graph(search: Search, state: State, purpose: Purpose) -> State:
     """Sites as long as lines cannot be counted, or need not be; then lines."""
-    if purpose.freely or search.write(state.graph) is None:
-        # What is cut makes up a part of the norms, too: where these may be constants, cuts change nothing else.
-        passes: tuple[tuple[str, Moves], ...] = (
-            ("norms", norm_moves),
-            ("components", component_moves),
-            ("edges", edge_moves),
-            ("norms again", norm_moves),
-            ("ways", way_moves),
-        )
-        if not purpose.freely and purpose.complete:
-            # What stays too dense to be written needs more than single edges: looking for these takes long, in vain.
-            passes = (("components", component_moves),)
-        for name, moves in passes:
-            if moves is norm_moves and not search.is_sparse(state.graph):
-                continue  # a dense graph has more to lose than norms
-            state = search.once(f"cut {name}: {purpose.name}", partial(_cut, search, moves, purpose), state)
+    for name, moves in _passes(search, state.graph, purpose):
+        if moves is norm_moves and not search.is_sparse(state.graph):
+            continue  # a dense graph has more to lose than norms
+        state = search.once(f"cut {name}: {purpose.name}", partial(_cut, search, moves, purpose), state)
+    if search.write(state.graph) is None:
+        return state
     return search.once(f"cut lines: {purpose.name}", partial(_cut, search, line_moves, purpose), state)
+
+
+def _passes(search: Search, graph: Graph, purpose: Purpose) -> tuple[tuple[str, Moves], ...]:
+    """The passes on sites, with their names, from coarse to fine."""
+    if not purpose.freely and search.write(graph) is not None:
+        return ()
+    if not purpose.freely and purpose.complete:
+        # What stays too dense to be written needs more than single edges: looking for these takes long, in vain.
+        return (("components", component_moves),)
+    # What is cut makes up a part of the norms, too: where these may be constants, cuts change nothing else.
+    return (
+        ("norms", norm_moves),
+        ("components", component_moves),
+        ("edges", edge_moves),
+        ("norms again", norm_moves),
+        ("ways", way_moves),
+    )
 
 
 # --------------------------------------------------------------------------------------- passes
@@ -188,7 +193,8 @@ def _cut_graph(search: Search, state: State, purpose: Purpose) -> State:
 
 def _cut(search: Search, moves: Moves, purpose: Purpose, state: State) -> State:
     judge = search.graph_judge(purpose.complete)
-    if purpose.freely or (not search.is_sparse(state.graph) and (purpose.complete or 0.0) >= LEAST_COMPLETE):
+    dense = search.write(state.graph) is None
+    if purpose.freely or (dense and (purpose.complete or moves is norm_moves)):
         # What does not matter goes without any harm, and settling is dear, above all where much is left.
         judge = replace(judge, settles=False)
     # One backward pass tells more or less what all edges are worth; where there are few, each is looked at.
@@ -197,9 +203,7 @@ def _cut(search: Search, moves: Moves, purpose: Purpose, state: State) -> State:
     target = partial(_target, search, purpose)
     worth = partial(saved, search) if moves is line_moves else None
     graph = _with_better_constants(search, judge, state) if moves is line_moves else state.graph
-    # Norms that do not matter at all go first, and only near-ties feel it; those that are left matter.
-    least = PASSING if purpose.freely else LEAST_INTERCHANGE
-    holds = partial(_norms_may_go, search, least) if purpose.complete else always
+    holds = partial(_norms_may_go, search) if purpose.complete else always
     left = eliminate(graph, partial(moves, search), judge, target, accept, patience, harm, worth, holds)
     return State(left, settled=moves is line_moves and what_is_cut(left) == what_is_cut(graph))
 
@@ -272,7 +276,7 @@ def _target(search: Search, purpose: Purpose, before: Graph, after: Graph) -> fl
     return max(usual, search.graph_match(before) - price * saved(search, before, after))
 
 
-def _norms_may_go(search: Search, least: float, before: Graph, after: Graph) -> bool:
+def _norms_may_go(search: Search, before: Graph, after: Graph) -> bool:
     """Whether norms that are constant now, or hear less, leave everything the effect that it has in the model.
 
     On the task's inputs a number may do for a norm which matters as soon as something comes from another input.
@@ -281,7 +285,7 @@ def _norms_may_go(search: Search, least: float, before: Graph, after: Graph) -> 
     if not search.is_sparse(after) or (same_norms and after.reads < before.reads):
         return True
     standards = search.standards
-    return standards.interchange(after) >= min(least, standards.interchange(before)) - NOISE
+    return standards.interchange(after) >= min(LEAST_INTERCHANGE, standards.interchange(before))
 
 
 def _written(state: State) -> Program:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from drasp.causal.attention import looks_of
-from drasp.causal.measures import CLEAR, Cases
+from drasp.causal.measures import Cases
 from drasp.causal.trials import Answers, Outcome, Pairs, Trials, outcome
 from drasp.decompiler.components import Graph
 from drasp.edits import Edit, Replaced
@@ -28,7 +28,9 @@ LEAST_EDITED = 0.93  # of answers that edits change, on average over inputs; lik
 LEAST_COMPLETE = 0.91  # of answers that stay; likewise
 # Of a program that is only sufficient: it may leave out what matters at times, but not another way to the same answers.
 LEAST_SUFFICIENT = 0.85
-LEAST_INTERCHANGE = 0.98  # of answers that are alike when a part comes from another input, where a norm is constant
+LEAST_INTERCHANGE = 0.97  # of answers that are alike when a part comes from another input, where a norm is constant
+# Of the median margin: by so much an answer has to be preferred there. Of nearer ones, harmless norms cost a tenth.
+_CLEAR_OF_NORMS = 0.1
 HARDLY_ANY = 0.98  # of answers that stay where what is left out does not matter at all
 _SELDOM = 0.02  # of the pairs
 _FEWEST = 12  # inputs with such answers that say anything
@@ -116,7 +118,7 @@ class Standards:
                 edits = {**graph.edits, component: Replaced(ours[component])}
                 after = pairs.at_counted(Forward(self.transformer, edits)(base).logits)
                 sides = Answers(pairs.base_logits, self._swapped(number, pairs, component)), Answers(before, after)
-                found[component].append(outcome(self.trials, pairs, *sides, self.trials.margin, CLEAR))
+                found[component].append(outcome(self.trials, pairs, *sides, self.trials.margin, _CLEAR_OF_NORMS))
         shares = (Outcome.joined(parts).cases for parts in found.values())
         return min((float(cases.values.mean()) for cases in shares if len(cases) >= _FEWEST), default=1.0)
 

@@ -16,6 +16,7 @@ from drasp.language.syntax import (
 )
 from drasp.rewriting.rewrite import dense_ops, with_op
 from drasp.rewriting.tidy import changed, without_unused
+from drasp.sites import Component, Edge, last_of
 
 
 def without_select(program: Program, name: str) -> Program:
@@ -64,7 +65,10 @@ def divided_by_constant(program: Program, norm: str, inverse: float) -> Program:
 
 
 def count_primitives(program: Program) -> dict[str, dict[str, int]]:
-    """How many of the program's operations have a name, and how many of these are small tables written out."""
+    """How many of the program's operations have a name, and how many of these are tables or linear maps.
+
+    An MLP that is a table or a linear map has no line of its own: other lines say that they stand for it too.
+    """
     counts = {kind: {"named": 0, "tables": 0, "total": 0} for kind in ("select", "project", "elementwise")}
     for statement in program.statements:
         table = False
@@ -79,4 +83,14 @@ def count_primitives(program: Program) -> dict[str, dict[str, int]]:
         counts[kind]["named"] += statement.stored is None
         counts[kind]["tables"] += table
         counts[kind]["total"] += 1
+    folded = len(_folded_mlps(program))
+    counts["elementwise"] = {name: number + folded for name, number in counts["elementwise"].items()}
     return counts
+
+
+def _folded_mlps(program: Program) -> set[Component]:
+    """MLPs that lines stand for along their edges, and none as an element-wise operation."""
+    sites = [(statement, site) for statement in program.statements for site in statement.sites]
+    heard = {last_of(site.sender) for _, site in sites if isinstance(site, Edge)}
+    written = {site for statement, site in sites if isinstance(statement, ElementWise)}
+    return {sender for sender in heard if sender.kind == "mlp" and sender not in written}
