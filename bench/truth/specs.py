@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool
 from torch import Tensor
 
 from drasp.compiler import Compiled, Disguise, compile_program
@@ -39,7 +38,7 @@ NOISES = (0.01, 0.001, 0.0001, 0.0)
 NORM_SIZES = (4.0, 2.0, 1.0, 0.5)  # of models whose norms are to matter: the first that is small enough
 LEAST_NORM_EFFECT = 0.05  # of the answers, that change when all norms are replaced by their means
 SAME_ANSWERS = 0.99  # of the program's clear ones, that its model must give
-SAME_INPUTS = 0.97  # of the task's, on which it must give all of them: else the program is not what the model does
+SAME_INPUTS = 0.97  # of the task's, on which it must answer alike throughout, as is asked of whatever is found
 _INPUTS = 300
 
 # Pairs and triples that answer alike, and some of the random programs.
@@ -243,30 +242,35 @@ def with_norms_that_matter(spec: Spec) -> Spec:
     raise RejectedError("norms that hardly matter")
 
 
+@torch.no_grad()
 def same_answers(spec: Spec) -> float:
     """The share of the program's clear answers that its model gives too, on the task's inputs and on random strings."""
-    rng = np.random.default_rng(0)
+    rng, output = np.random.default_rng(0), spec.task.output
     drawn = spec.task.pool(_INPUTS, rng)
     shares: list[float] = []
     for inputs in (drawn, random_strings(drawn, spec.task.vocabulary, rng)):
-        clear, differs = _compared(spec, inputs)
-        shares.append(1 - float(differs[clear].float().mean()))
+        said, model = _both(spec, inputs)
+        margin = margins(said, output)
+        clear = inputs.counted & (margin > UNCLEAR * margin[inputs.counted].median())
+        shares.append(1 - float(differing(said, model, output)[clear].float().mean()))
     return min(shares)
 
 
-def same_inputs(spec: Spec) -> float:
-    """The share of the task's inputs on which the model gives all of the program's clear answers."""
-    clear, differs = _compared(spec, spec.task.pool(_INPUTS, np.random.default_rng(0)))
-    return 1 - float((clear & differs).any(1).float().mean())
-
-
 @torch.no_grad()
-def _compared(spec: Spec, inputs: Inputs) -> tuple[Bool[Tensor, "n width"], Bool[Tensor, "n width"]]:
-    """Where the program's answers are clear, and where its model's differ."""
+def same_inputs(spec: Spec) -> float:
+    """The share of the task's inputs on which the model gives all of the program's answers, clear or not.
+
+    Of a model that noise often leads to other answers, its program is not what is to be found.
+    """
+    inputs = spec.task.pool(_INPUTS, np.random.default_rng(0))
+    differs = differing(*_both(spec, inputs), spec.task.output) & inputs.counted
+    return 1 - float(differs.any(1).float().mean())
+
+
+def _both(spec: Spec, inputs: Inputs) -> tuple[Tensor, Tensor]:
+    """The logits of the program and of its model, which may take training."""
     said, model = (ran(subject, inputs).logits for subject in (spec.compiled.program, spec.compiled.transformer))
-    margin = margins(said, spec.task.output)
-    clear = inputs.counted & (margin > UNCLEAR * margin[inputs.counted].median())
-    return clear, differing(said, model, spec.task.output)
+    return said, model
 
 
 @torch.no_grad()
