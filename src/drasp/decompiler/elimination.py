@@ -206,6 +206,8 @@ def _ranked(
     for move in there:
         if move.name not in known:
             known[move.name] = judge.loss(results[move.name])
+    # What comes near to hearing nothing is no way on, however many lines it saves.
+    there = [move for move in there if known[move.name] < judge.hopeless]
     if worth is None or not there:
         return sorted(there, key=lambda move: known[move.name])
     before = judge.loss(state)

@@ -173,7 +173,7 @@ def _cut_graph(search: Search, state: State, purpose: Purpose) -> State:
 
 def _passes(search: Search, graph: Graph, purpose: Purpose) -> tuple[tuple[str, Moves], ...]:
     """The passes on sites, with their names, from coarse to fine."""
-    if not purpose.freely and search.write(graph) is not None:
+    if not purpose.freely and purpose.complete and search.write(graph) is not None:
         return ()
     if not purpose.freely and purpose.complete:
         # What stays too dense to be written needs more than single edges: looking for these takes long, in vain.

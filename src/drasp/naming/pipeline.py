@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from drasp.causal.trials import Trials
 from drasp.fitting.oracle import Oracle
-from drasp.language.syntax import ElementWise, Network, Program, Select
+from drasp.language.syntax import ElementWise, Program, Select
 from drasp.naming.elementwise import name_function
 from drasp.naming.heads import merge_heads
 from drasp.naming.judge import Judge, in_turn
@@ -40,16 +40,16 @@ def name_program(
 
 
 def name_lines(program: Program, judge: Judge) -> Program:
-    """Selects and functions from the lowest layer up; once more where a function has gone, since that frees selects."""
+    """Selects and functions from the lowest layer up; again as long as that finds a name, which may free others."""
     while True:
         after = _name_each_line(program, judge)
-        if _count_networks(after) == _count_networks(program):
+        if _count_unnamed(after) == _count_unnamed(program):
             return after
         program = simplify(after)
 
 
-def _count_networks(program: Program) -> int:
-    return sum(isinstance(s, ElementWise) and isinstance(s.function, Network) for s in program.statements)
+def _count_unnamed(program: Program) -> int:
+    return sum(isinstance(s, Select | ElementWise) and s.stored is not None for s in program.statements)
 
 
 def _name_each_line(program: Program, judge: Judge) -> Program:
