@@ -77,7 +77,7 @@ function figuresOf(line) {
       const weights = {
         caption: `attention: softmax of ${line.selectors.join("+")}`,
         square: true,
-        grid: attention((run) => run.weights(line.selectors)),
+        grid: attention((run) => run.weights(line)),
       };
       return [weights, value];
     }

@@ -75,7 +75,7 @@ class Effects {
   }
 
   inputAt(line, run, position) {
-    return this.inputsOf(line).flatMap((operand) => Array.from(denseRow(run.read(operand), position)));
+    return this.inputsOf(line).flatMap((operand) => Array.from(denseRow(run.read(operand, line), position)));
   }
 
   /** What an output at a position adds to the logits, summed over all ways that end in a project. */
@@ -142,10 +142,10 @@ class Effects {
     return basisLabels(this.program, this.program.bases[name]);
   }
 
-  sideAt([name, norm], run, position) {
-    const line = this.program.statements.find((one) => one.name === name);
+  sideAt(select, operand, run, position) {
+    const line = this.program.statements.find((one) => one.name === operand[0]);
     if (line && isUnnamed(line)) return this.inputAt(line, run, position);
-    return Array.from(denseRow(run.read([name, norm]), position));
+    return Array.from(denseRow(run.read(operand, select), position));
   }
 }
 
@@ -243,7 +243,7 @@ function pairsPanel(effects, select) {
   const hosts = [el("div"), el("div"), el("div")];
   const [queryMap, keyMap, scoreMap] = hosts.map((host) => new Heatmap(host, { maxCell: 34 }));
   const side = (map, title, operand, rows, place) => {
-    const values = rows.map((pair) => effects.sideAt(operand, pair.run, pair[place]));
+    const values = rows.map((pair) => effects.sideAt(select, operand, pair.run, pair[place]));
     const labels = rows.map((pair) => `${shown(vocabulary[pair.example.ids[pair[place]]])} at ${pair[place]}`);
     const columns = largestColumns(values, SHOWN_COLUMNS);
     map.show(rowsGrid(`${title} of ${select.name}`, labels, values, effects.sideLabels(operand), columns, title));

@@ -1,4 +1,3 @@
-"use strict";
 /* Runs a D-RASP program in the page, line by line, as drasp's interpreter in Python does.
 
    What makes it fast enough for every keystroke: one-hot variables stay indices and are looked up, nothing after
@@ -19,11 +18,19 @@ async function unpackTensors(packed) {
       for (let i = 0; i < count; i++) plain[i * width + plane] = bytes[from + i];
     }
     // All of one type, so that the loops over them are compiled for that type alone.
-    const data = width === 4 ? Float64Array.from(new Float32Array(plain.buffer)) : new Float64Array(plain.buffer);
+    const data = { 2: halves, 4: (buffer) => Float64Array.from(new Float32Array(buffer)) }[width]?.(plain.buffer);
     const [rows, columns] = shape.length === 2 ? shape : [1, shape[0]];
-    tensors.set(name, { rows, columns, data });
+    tensors.set(name, { rows, columns, data: data ?? new Float64Array(plain.buffer) });
   }
   return tensors;
+}
+
+/** Numbers of 16 bits: a sign, five bits of an exponent, ten of a fraction. */
+function halves(buffer) {
+  return Float64Array.from(new Uint16Array(buffer), (bits) => {
+    const [sign, exponent, fraction] = [bits >> 15 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
+    return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -24 * fraction);
+  });
 }
 
 // ------------------------------------------------------------------------------------------------- values
@@ -43,14 +50,33 @@ function denseRow(value, position) {
   return row;
 }
 
+/** All entries of an activation, [position × direction]. */
+function dense(value, length) {
+  if (value.data) return value.data;
+  const data = new Float64Array(length * value.size);
+  for (let i = 0; i < length; i++) data[i * value.size + value.index[i]] = value.weight ? value.weight[i] : 1;
+  return data;
+}
+
+/** Weights [query × key] from scores: a softmax over the keys that each query sees. */
+function causalSoftmax(scores, length) {
+  const weights = new Float64Array(length * length);
+  for (let q = 0; q < length; q++) {
+    const row = weights.subarray(q * length, q * length + q + 1);
+    row.set(scores.subarray(q * length, q * length + q + 1));
+    let largest = -Infinity;
+    for (const x of row) if (x > largest) largest = x;
+    let total = 0;
+    for (let k = 0; k <= q; k++) total += row[k] = Math.exp(row[k] - largest);
+    for (let k = 0; k <= q; k++) row[k] /= total;
+  }
+  return weights;
+}
+
 /** Adds value × matrix to `out` [length × matrix.columns]. */
 function addProduct(out, value, matrix, length) {
+  if (value.data) return addDenseProduct(out, value, matrix, length);
   const { columns, data } = matrix;
-  if (value.data) {
-    // Two positions at a time; the last one of an odd number is its own partner, with a weight of 0.
-    for (let i = 0; i < length; i += 2) addTwoRows(out, i, Math.min(i + 1, length - 1), value, matrix);
-    return out;
-  }
   for (let i = 0; i < length; i++) {
     const [source, target] = [value.index[i] * columns, i * columns];
     const weight = value.weight ? value.weight[i] : 1;
@@ -59,34 +85,39 @@ function addProduct(out, value, matrix, length) {
   return out;
 }
 
-/** Two vectors times a matrix. Rows that meet only zeros are left out, and four of the others are read at a time: a
-    number that has been fetched is used twice, and a sum is stored once for four products. */
-function addTwoRows(out, first, second, { size, data: vector }, { columns, data }) {
-  const [from, other, target, aside] = [first * size, second * size, first * columns, second * columns];
-  const partner = first === second ? 0 : 1;
-  const rows = [];
-  for (let r = 0; r < size; r++) if (vector[from + r] !== 0 || vector[other + r] !== 0) rows.push(r);
-  for (let next = 0; next < rows.length; next += 4) {
+/** Four rows of the matrix at a time, which stay near the processor, and two positions: a number that has been fetched
+    is used twice, and a sum is stored once for four products. Rows that meet only zeros are left out. */
+function addDenseProduct(out, { size, data: vectors }, { columns, data }, length) {
+  for (let r = 0; r < size; r += 4) {
     // Where fewer than four are left, the last one stands in for the rest, with a weight of 0.
-    const [r0, r1, r2, r3] = [0, 1, 2, 3].map((i) => rows[Math.min(next + i, rows.length - 1)]);
-    const [w1, w2, w3] = [1, 2, 3].map((i) => (next + i < rows.length ? 1 : 0));
-    const [p0, p1, p2, p3] = [
-      vector[from + r0],
-      w1 * vector[from + r1],
-      w2 * vector[from + r2],
-      w3 * vector[from + r3],
-    ];
-    const [q0, q1, q2, q3] = [r0, r1, r2, r3].map((r, i) => partner * [1, w1, w2, w3][i] * vector[other + r]);
-    const [k0, k1, k2, k3] = [r0 * columns, r1 * columns, r2 * columns, r3 * columns];
-    for (let c = 0; c < columns; c++) {
-      const a0 = data[k0 + c];
-      const a1 = data[k1 + c];
-      const a2 = data[k2 + c];
-      const a3 = data[k3 + c];
-      out[target + c] += p0 * a0 + p1 * a1 + p2 * a2 + p3 * a3;
-      out[aside + c] += q0 * a0 + q1 * a1 + q2 * a2 + q3 * a3;
+    const [r1, r2, r3] = [Math.min(r + 1, size - 1), Math.min(r + 2, size - 1), Math.min(r + 3, size - 1)];
+    const [w1, w2, w3] = [Number(r + 1 < size), Number(r + 2 < size), Number(r + 3 < size)];
+    const [k0, k1, k2, k3] = [r * columns, r1 * columns, r2 * columns, r3 * columns];
+    for (let i = 0; i < length; i += 2) {
+      // The last one of an odd number is its own partner, with a weight of 0.
+      const other = i + 1 < length ? i + 1 : i;
+      const partner = other - i;
+      const [from, aside, target, beyond] = [i * size, other * size, i * columns, other * columns];
+      const p0 = vectors[from + r];
+      const p1 = w1 * vectors[from + r1];
+      const p2 = w2 * vectors[from + r2];
+      const p3 = w3 * vectors[from + r3];
+      const q0 = partner * vectors[aside + r];
+      const q1 = partner * w1 * vectors[aside + r1];
+      const q2 = partner * w2 * vectors[aside + r2];
+      const q3 = partner * w3 * vectors[aside + r3];
+      if (p0 === 0 && p1 === 0 && p2 === 0 && p3 === 0 && q0 === 0 && q1 === 0 && q2 === 0 && q3 === 0) continue;
+      for (let c = 0; c < columns; c++) {
+        const a0 = data[k0 + c];
+        const a1 = data[k1 + c];
+        const a2 = data[k2 + c];
+        const a3 = data[k3 + c];
+        out[target + c] += p0 * a0 + p1 * a1 + p2 * a2 + p3 * a3;
+        out[beyond + c] += q0 * a0 + q1 * a1 + q2 * a2 + q3 * a3;
+      }
     }
   }
+  return out;
 }
 
 function product(value, matrix, length) {
@@ -182,9 +213,12 @@ class Interpreter {
     this.multiplied = new Map();
   }
 
-  /** Every variable's value on one input. A line that the page cannot compute, and what reads it, has none. */
-  run(ids, offset) {
-    return new Run(this, ids, offset).trace();
+  /** Every variable's value on one input. A line that the page cannot compute, and what reads it, has none.
+
+      Edits are by variable; of "a1 pattern", the attention weights of an aggregate; and of "a1 -> logits1", what one
+      line reads of another. */
+  run(ids, offset, edits = {}) {
+    return new Run(this, ids, offset, edits).trace();
   }
 
   /** The tensors of an MLP, with input × hidden multiplied out where the input has fewer directions. */
@@ -204,15 +238,15 @@ class Interpreter {
 }
 
 class Run {
-  constructor(interpreter, ids, offset) {
+  constructor(interpreter, ids, offset, edits = {}) {
     const { vocabulary, positions } = interpreter.program;
-    this.interpreter = interpreter;
-    this.length = ids.length;
+    Object.assign(this, { interpreter, edits, length: ids.length });
     this.values = new Map([
       ["token", { size: vocabulary.length, index: Int32Array.from(ids), weight: null }],
       ["pos", { size: positions, index: Int32Array.from(ids, (_, i) => offset + i), weight: null }],
       ["one", { size: 1, index: new Int32Array(ids.length), weight: null }],
     ]);
+    for (const [name, value] of this.values) this.values.set(name, this.settled(name, value));
     this.attention = new Map();
   }
 
@@ -220,7 +254,7 @@ class Run {
     for (const line of this.interpreter.program.statements) {
       if (line.reads.every((name) => this.values.has(name))) {
         const value = this.compute(line);
-        if (value) this.values.set(line.name, value);
+        if (value) this.values.set(line.name, this.settled(line.name, value));
       }
     }
     return this;
@@ -235,13 +269,13 @@ class Run {
       case "element_wise_op":
         return this.apply(
           line.function,
-          line.inputs.map((operand) => this.read(operand)),
+          line.inputs.map((operand) => this.read(operand, line)),
         );
       case "norm":
-        return { divisor: this.rootMeanSquare(this.combine(line.op, line.inputs), line.eps) };
+        return { divisor: this.rootMeanSquare(this.combine(line), line.eps) };
       case "project": {
         const op = this.tensor(line.op);
-        return { size: op.columns, data: product(this.read(line.input), op, this.length) };
+        return { size: op.columns, data: product(this.read(line.input, line), op, this.length) };
       }
       case "prediction":
         return this.predict(line);
@@ -253,9 +287,18 @@ class Run {
     return this.interpreter.tensors.get(name);
   }
 
-  /** A variable, divided by a norm where the program says so. */
-  read([name, norm]) {
-    const value = this.values.get(name);
+  /** A value after the edit of that name, if there is one. */
+  settled(name, value) {
+    const edit = this.edits[name];
+    if (!edit) return value;
+    if (value.scores) return { scores: edited(value.scores, edit) };
+    if (value.divisor) return { divisor: edited(value.divisor, edit) };
+    return { size: value.size, data: edited(dense(value, this.length), edit) };
+  }
+
+  /** What a line reads of a variable, divided by a norm where the program says so. */
+  read([name, norm], line) {
+    const value = this.settled(`${name} -> ${line.name}`, this.values.get(name));
     if (norm === null) return value;
     const { divisor } = this.values.get(norm);
     if (!value.data) return { ...value, weight: divisor.map((x) => 1 / x) };
@@ -268,10 +311,11 @@ class Run {
   scores(line) {
     const { length } = this;
     const op = this.tensor(line.op);
-    const key = this.read(line.key);
+    const key = this.read(line.key, line);
     // All queries are alike where the query is the constant: one row is enough.
-    const alike = line.query[0] === "one" && line.query[1] === null;
-    const wanted = alike ? op.data : product(this.read(line.query), op, length);
+    const alike =
+      line.query[0] === "one" && line.query[1] === null && !this.edits.one && !this.edits[`one -> ${line.name}`];
+    const wanted = alike ? op.data : product(this.read(line.query, line), op, length);
     const scores = new Float64Array(length * length);
     for (let q = 0; q < length; q++) {
       const row = alike ? 0 : q * op.columns;
@@ -289,31 +333,25 @@ class Run {
     return scores;
   }
 
-  /** The causal softmax of the sum of the selectors; uniform where there are none. */
-  weights(selectors) {
-    const name = selectors.join("+");
-    if (this.attention.has(name)) return this.attention.get(name);
+  /** The attention weights of an aggregate: the causal softmax of the sum of its selectors, uniform without any. */
+  weights({ name, selectors }) {
+    const key = this.edits[`${name} pattern`] ? name : selectors.join("+");
+    if (this.attention.has(key)) return this.attention.get(key);
     const { length } = this;
-    const weights = new Float64Array(length * length);
+    const scores = new Float64Array(length * length);
     for (const selector of selectors) {
-      const { scores } = this.values.get(selector);
-      for (let i = 0; i < weights.length; i++) weights[i] += scores[i];
+      const own = this.values.get(selector).scores;
+      for (let i = 0; i < scores.length; i++) scores[i] += own[i];
     }
-    for (let q = 0; q < length; q++) {
-      const row = weights.subarray(q * length, q * length + q + 1);
-      let largest = -Infinity;
-      for (const x of row) if (x > largest) largest = x;
-      let total = 0;
-      for (let k = 0; k <= q; k++) total += row[k] = Math.exp(row[k] - largest);
-      for (let k = 0; k <= q; k++) row[k] /= total;
-    }
-    this.attention.set(name, weights);
-    return weights;
+    const edit = this.edits[`${name} pattern`];
+    const weights = causalSoftmax(scores, length);
+    this.attention.set(key, edit ? edited(weights, edit) : weights);
+    return this.attention.get(key);
   }
 
   aggregate(line) {
     const { length } = this;
-    const value = this.read(line.value);
+    const value = this.read(line.value, line);
     const out = new Float64Array(length * value.size);
     const add = (target, key, share) => {
       if (!value.data) {
@@ -323,16 +361,16 @@ class Run {
       const from = key * value.size;
       for (let c = 0; c < value.size; c++) out[target + c] += share * value.data[from + c];
     };
-    if (!line.selectors.length) {
+    if (!line.selectors.length && !this.edits[`${line.name} pattern`]) {
       for (let i = 0; i < length; i++) {
         if (i) out.copyWithin(i * value.size, (i - 1) * value.size, i * value.size);
         add(i * value.size, i, 1);
       }
       return out.map((x, i) => x / (Math.floor(i / value.size) + 1));
     }
-    const weights = this.weights(line.selectors);
+    const weights = this.weights(line);
     for (let q = 0; q < length; q++) {
-      for (let k = 0; k <= q; k++) {
+      for (let k = 0; k < length; k++) {
         const share = weights[q * length + k];
         if (share !== 0) add(q * value.size, k, share);
       }
@@ -342,12 +380,13 @@ class Run {
 
   // ----------------------------------------------------------------------------------- element by element
 
-  /** The weighted sum of variables that a norm or an MLP begins with. */
-  combine(name, inputs) {
-    const values = inputs.map((operand) => this.read(operand));
-    const columns = this.tensor(`${name}.0`).columns;
+  /** The weighted sum of variables that a norm begins with. */
+  combine(line) {
+    const columns = this.tensor(`${line.op}.0`).columns;
     const out = new Float64Array(this.length * columns);
-    values.forEach((value, i) => addProduct(out, value, this.tensor(`${name}.${i}`), this.length));
+    line.inputs.forEach((operand, i) =>
+      addProduct(out, this.read(operand, line), this.tensor(`${line.op}.${i}`), this.length),
+    );
     return { size: columns, data: out };
   }
 

@@ -17,12 +17,14 @@ from drasp.records import Record, read_record
 from drasp.report.data import packed, program_data, rounded, tensor_arrays
 from drasp.report.examples import Examples, draw_examples
 from drasp.report.html import page
+from drasp.report.interventions import founded, left_out, lines_data, means
+from drasp.report.model import page_model
 from drasp.tasks import TASKS, Task
 from drasp.transformer import Transformer
 from drasp.zoo import resolve_model
 
 REPORT = "report.html"
-MAX_BYTES = 3_000_000
+MAX_BYTES = 6_000_000
 # Programs that are longer are not read line by line, and would be slow to draw.
 MAX_LINES = 400
 # Where a page would be too large, its tensors lose this many of their 24 significant bits.
@@ -30,7 +32,9 @@ _ROUNDINGS = (0, 8, 12, 16)
 
 _STYLES = ("base.css", "report.css")
 _SCRIPTS = (
+    "edits.js",
     "interpreter.js",
+    "model.js",
     "dom.js",
     "heatmap.js",
     "chart.js",
@@ -47,13 +51,15 @@ def report_page(program: Program, record: Mapping[str, Any], examples: Examples)
     """The page, as small as it must be; what rounding its tensors changes is measured and said."""
     arrays = tensor_arrays(program)
     name = str(record.get("task") or record.get("model") or "program")
+    model = _model_data(program, examples)
+    lists = {"steps": examples.steps, "draws": examples.draws, "differing": examples.differing}
     data = {
         "record": dict(record),
         "program": program_data(program),
+        "model": model,
         "examples": {
-            "steps": [example.to_json() for example in examples.steps],
-            "draws": [example.to_json() for example in examples.draws],
-            "differing": [example.to_json() for example in examples.differing],
+            name: [example.to_json(with_answers=model is None or "tensors" not in model) for example in found]
+            for name, found in lists.items()
         },
         "about": {"task": examples.about_task, "model": examples.about_model},
     }
@@ -66,6 +72,25 @@ def report_page(program: Program, record: Mapping[str, Any], examples: Examples)
         if len(made) <= MAX_BYTES:
             break
     return made
+
+
+def _model_data(program: Program, examples: Examples) -> dict[str, Any] | None:
+    """The model as the page runs it, unless it is too large, and what the program's lines stand for in it."""
+    transformer = examples.transformer
+    if transformer is None or transformer.n_vocab != len(program.vocabulary):
+        return None
+    stored = page_model(transformer, lambda other: examples.answered_alike(other, program.output))
+    data = stored.to_json() if stored else {}
+    mechanism = founded(program, transformer)
+    if mechanism is not None and examples.pool is not None:
+        found = means(program, transformer, examples.pool, program.output)
+        data |= {
+            "lines": lines_data(mechanism, transformer.anatomy),
+            "left_out": left_out(mechanism, transformer.anatomy),
+            "changes": {"shares": found.changes, "inputs": found.inputs},
+            "means": packed(found.arrays()),
+        }
+    return data
 
 
 @torch.no_grad()
