@@ -35,7 +35,11 @@ def page_data(file: Path) -> dict:
     return json.loads(file.read_text().split('id="data">')[1].split("</script>")[0])
 
 
-def test_report_has_the_answers_of_the_model_on_record(tmp_path):
+@pytest.mark.parametrize("is_in_the_page", [True, False])
+def test_report_has_the_model_on_record_or_its_answers(tmp_path, monkeypatch, is_in_the_page):
+    if not is_in_the_page:
+        monkeypatch.setattr("drasp.report.model._SMALL", 0)
+        monkeypatch.setattr("drasp.report.model._LARGEST", 1000)
     folder = program_folder(tmp_path / "result", "binary majority", record("bin_majority", 0.99, 3))
     result = drasp("report", folder)
     assert result.code == 0, result.err
@@ -50,7 +54,13 @@ def test_report_has_the_answers_of_the_model_on_record(tmp_path):
     tokens = [data["program"]["vocabulary"][i] for i in first["ids"]]
     start, end = first["counted"]
     assert tokens[start] == "SEP"
-    assert [data["program"]["vocabulary"][answer[0]] for answer in first["model"][start:end]] == [tokens[-1]]
+    assert ("tensors" in data["model"]) == is_in_the_page
+    with chromium() as browser:
+        opened = open_file(browser, folder / "report.html")
+        said = opened.page.locator("#strip tr").nth(3).locator("td").all_inner_texts()
+        assert said[start:end] == [tokens[-1]]
+        assert opened.page.inner_text("#agreement") == "Program and model agree at all 1 position that counts."
+        assert opened.problems == []
     assert data["about"] == {"task": "the more frequent bit", "model": "1 layer, 1 head, 16 dimensions"}
 
 
@@ -58,7 +68,7 @@ def test_report_goes_without_what_is_not_there(tmp_path):
     folder = program_folder(tmp_path / "result", "binary majority", record("lost.py:mine", 0.9, 3, model="lost"))
     assert drasp("report", folder).code == 0
     data = page_data(folder / "report.html")
-    assert data["examples"]["steps"][0]["model"] is None
+    assert data["model"] is None
     folder = program_folder(tmp_path / "by hand", "layer norm")
     before = {path.name for path in folder.iterdir()}
     assert drasp("report", folder).code == 0
@@ -70,7 +80,7 @@ def test_report_takes_a_model_and_a_task_that_the_user_names(tmp_path):
     assert drasp("report", folder, "--model", "bin_majority").code == 0
     data = page_data(folder / "report.html")
     assert data["record"] == {"model": "bin_majority", "task": "bin_majority"}
-    assert data["examples"]["steps"][0]["model"] is not None
+    assert data["model"]["tensors"]
 
 
 def test_report_refuses_what_it_cannot_read(tmp_path):

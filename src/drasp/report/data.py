@@ -13,6 +13,7 @@ from drasp.language.bases import Basis, Named, One, Positions, Products, Space, 
 from drasp.language.checker import Activation
 from drasp.language.remarks import remark
 from drasp.language.syntax import (
+    DEFAULT_SCALE,
     Network,
     Operand,
     PrimitiveFunction,
@@ -23,6 +24,7 @@ from drasp.language.syntax import (
     Statement,
     TensorName,
 )
+from drasp.language.tensor_primitives import tensor_primitives
 
 
 def program_data(program: Program) -> dict[str, Any]:
@@ -34,7 +36,14 @@ def program_data(program: Program) -> dict[str, Any]:
         "output": program.output,
         "bases": {name: _basis(kind.basis) for name, kind in types.items() if isinstance(kind, Activation)},
         "statements": [_statement(statement) for statement in program.statements],
+        "library": {kind: _library(kind) for kind in ("select", "project")} | {"scale": DEFAULT_SCALE},
     }
+
+
+def _library(statement: str) -> list[dict[str, Any]]:
+    """How the tensors of the library are written in a statement, and which of them have a vector form."""
+    texts = ((p, p.select if statement == "select" else p.project) for p in tensor_primitives().values())
+    return [{"name": p.name, "text": text, "vector": p.has_vector} for p, text in texts if text is not None]
 
 
 def _basis(basis: Basis) -> dict[str, Any]:

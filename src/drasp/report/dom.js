@@ -49,3 +49,17 @@ function percent(x, digits = 1) {
 function plural(count, word) {
   return `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 }
+
+/** A function that does something once the browser has nothing else to do, however often it is asked to. */
+function whenIdle(action) {
+  let waiting = false;
+  const start = globalThis.requestIdleCallback ?? ((callback) => setTimeout(callback, 100));
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    start(() => {
+      waiting = false;
+      action();
+    });
+  };
+}

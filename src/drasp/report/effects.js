@@ -292,7 +292,7 @@ function showEffects(effects, host) {
     }
     for (const line of effects.selects) add(line.text, pairsPanel(effects, line));
   };
-  // Samples take a moment to compute, so they wait until somebody looks, or prints.
-  new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && show()).observe(host);
+  // Samples take a moment to compute, so they wait until there is time for them, or somebody prints.
+  whenIdle(show)();
   addEventListener("beforeprint", show);
 }

@@ -14,6 +14,7 @@ const PALETTES = {
     faint: "#8a93a1",
     cursor: "#111827",
     grid: "#ffffff",
+    mark: "#d9641f",
   },
   dark: {
     positive: ["#161b22", "#17334f", "#1f598d", "#3a8dd2", "#6dbaff", "#a6daff"],
@@ -24,6 +25,7 @@ const PALETTES = {
     faint: "#76818f",
     cursor: "#f3f6fa",
     grid: "#0f1319",
+    mark: "#ff9a3f",
   },
 };
 const darkMode = matchMedia("(prefers-color-scheme: dark)");
@@ -109,8 +111,8 @@ const allHeatmaps = new Set();
 
 class Heatmap {
   /** `square`: cells as wide as high, as many as fit (a tensor); else rows of one height (a variable). */
-  constructor(host, { square = false, maxHeight = 420, maxCell = 46 } = {}) {
-    Object.assign(this, { host, square, maxHeight, maxCell, grid: null, zoom: 1, cursor: null, dirty: false });
+  constructor(host, { square = false, maxHeight = 420, maxCell = 46, onCell = null } = {}) {
+    Object.assign(this, { host, square, maxHeight, maxCell, onCell, grid: null, zoom: 1, cursor: null, dirty: false });
     // Asked of the browser only when they change: asking on every drawing would make it lay out the page each time.
     Object.assign(this, { roomWidth: 0, scrolled: [0, 0] });
     this.near = false;
@@ -138,7 +140,10 @@ class Heatmap {
     });
     this.view.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
-    this.canvas.addEventListener("pointerdown", (event) => this.point(event));
+    this.canvas.addEventListener("pointerdown", (event) => {
+      this.point(event);
+      if (this.cursor) this.onCell?.(...this.cursor);
+    });
     this.canvas.addEventListener("pointerleave", () => this.select(null));
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     this.canvas.addEventListener("blur", () => this.select(null));
@@ -148,7 +153,7 @@ class Heatmap {
   }
 
   /** `grid`: name; rows, columns and their values row by row; whether causal (what is right of the diagonal is not
-      seen); labels and titles of both axes; and a text for a cell. */
+      seen); labels and titles of both axes; a text for a cell; and which cells are marked. */
   show(grid) {
     const same = this.grid && this.grid.rows === grid.rows && this.grid.columns === grid.columns;
     if (!same) this.cursor = null;
@@ -241,7 +246,10 @@ class Heatmap {
   draw(always = false) {
     if (!this.grid || !this.viewWidth) return;
     this.dirty = !this.near && !always;
-    if (this.dirty) return;
+    if (this.dirty) {
+      drawTheRest();
+      return;
+    }
     const { canvas, grid, left, top, cellWidth, cellHeight } = this;
     const ratio = devicePixelRatio || 1;
     canvas.width = this.viewWidth * ratio;
@@ -296,6 +304,7 @@ class Heatmap {
     context.imageSmoothingEnabled = cellWidth < 1;
     context.drawImage(small, place.x(c0), place.y(r0), width * cellWidth, height * cellHeight);
     if (cellWidth >= 7 && cellHeight >= 7) this.drawGrid(context, [r0, r1], [c0, c1], place, colours);
+    if (grid.marked) this.drawMarks(context, [r0, r1], [c0, c1], place, colours);
     if (cellHeight >= 15 && cellWidth >= this.numberRoom) this.drawNumbers(context, [r0, r1], [c0, c1], place);
     context.strokeStyle = colours.masked;
     context.strokeRect(place.x(0) + 0.5, place.y(0) + 0.5, grid.columns * cellWidth - 1, grid.rows * cellHeight - 1);
@@ -320,6 +329,20 @@ class Heatmap {
       context.lineTo(place.x(c1), Math.round(place.y(r)) - 0.5);
     }
     context.stroke();
+  }
+
+  drawMarks(context, [r0, r1], [c0, c1], place, colours) {
+    const { grid, cellWidth, cellHeight } = this;
+    context.strokeStyle = colours.mark;
+    context.fillStyle = colours.mark;
+    context.lineWidth = 1.5;
+    for (let r = r0; r < r1; r++) {
+      for (let c = c0; c < Math.min(c1, grid.causal ? r + 1 : c1); c++) {
+        if (!grid.marked(r, c)) continue;
+        if (cellWidth < 5) context.fillRect(place.x(c), place.y(r), Math.max(1, cellWidth), Math.max(1, cellHeight));
+        else context.strokeRect(place.x(c) + 1, place.y(r) + 1, cellWidth - 3, cellHeight - 3);
+      }
+    }
   }
 
   drawNumbers(context, [r0, r1], [c0, c1], place) {
@@ -450,13 +473,19 @@ class Heatmap {
     const { grid } = this;
     const where = grid.cell ? grid.cell(row, column) : `${grid.rowLabels[row]}, ${grid.columnLabels[column]}`;
     const hidden = grid.causal && column > row;
-    return `${where}: ${hidden ? "not seen (it comes later)" : preciseNumber(grid.values[row * grid.columns + column])}`;
+    const value = hidden ? "not seen (it comes later)" : preciseNumber(grid.values[row * grid.columns + column]);
+    return `${where}: ${value}${grid.marked?.(row, column) ? " (the program's line differs here)" : ""}`;
   }
 }
 
 function preciseNumber(x) {
   return Number.isFinite(x) ? String(Number(x.toPrecision(6))) : String(x);
 }
+
+/** What is out of view is drawn when there is time, so that it is there in a picture of the whole page. */
+const drawTheRest = whenIdle(() => {
+  for (const heatmap of allHeatmaps) if (heatmap.dirty) heatmap.draw(true);
+});
 
 function redrawAll() {
   for (const heatmap of allHeatmaps) heatmap.draw(printing);

@@ -29,49 +29,66 @@ MAX_BYTES = 6_000_000
 MAX_LINES = 400
 # Where a page would be too large, its tensors lose this many of their 24 significant bits.
 _ROUNDINGS = (0, 8, 12, 16)
+# What a page has of the model's weights.
+_WEIGHTS = ("shape", "precision", "tensors")
 
 _STYLES = ("base.css", "report.css")
 _SCRIPTS = (
     "edits.js",
     "interpreter.js",
     "model.js",
+    "interventions.js",
+    "library.js",
     "dom.js",
     "heatmap.js",
     "chart.js",
+    "evidence.js",
     "listing.js",
     "cards.js",
     "tensors.js",
     "effects.js",
     "head.js",
+    "answers.js",
+    "intervening.js",
+    "editing.js",
     "report.js",
 )
 
 
 def report_page(program: Program, record: Mapping[str, Any], examples: Examples) -> bytes:
-    """The page, as small as it must be; what rounding its tensors changes is measured and said."""
-    arrays = tensor_arrays(program)
-    name = str(record.get("task") or record.get("model") or "program")
+    """The page, as small as it must be; what rounding its tensors changes is measured and said.
+
+    Where that does not make it small enough, it goes without the model's weights.
+    """
     model = _model_data(program, examples)
+    made = b""
+    for data in (model, {key: value for key, value in (model or {}).items() if key not in _WEIGHTS}):
+        for bits in _ROUNDINGS:
+            made = _page(program, record, examples, data if model is not None else None, bits)
+            if len(made) <= MAX_BYTES:
+                return made
+    return made
+
+
+def _page(
+    program: Program, record: Mapping[str, Any], examples: Examples, model: Mapping[str, Any] | None, bits: int
+) -> bytes:
+    """The page with so many bits of the program's numbers cleared."""
+    arrays = {key: rounded(array, bits) for key, array in tensor_arrays(program).items()}
     lists = {"steps": examples.steps, "draws": examples.draws, "differing": examples.differing}
+    # The page asks the model itself where it has it.
+    is_recorded = model is None or "tensors" not in model
     data = {
         "record": dict(record),
         "program": program_data(program),
         "model": model,
-        "examples": {
-            name: [example.to_json(with_answers=model is None or "tensors" not in model) for example in found]
-            for name, found in lists.items()
-        },
+        "examples": {key: [example.to_json(is_recorded) for example in found] for key, found in lists.items()},
         "about": {"task": examples.about_task, "model": examples.about_model},
+        "tensors": packed(arrays),
+        "rounding": {"bits": bits, "difference": _difference(program, arrays, examples) if bits else 0.0},
     }
-    made = b""
-    for bits in _ROUNDINGS:
-        smaller = {key: rounded(array, bits) for key, array in arrays.items()}
-        difference = _difference(program, smaller, examples) if bits else 0.0
-        data |= {"tensors": packed(smaller), "rounding": {"bits": bits, "difference": difference}}
-        made = page("report.html", f"{name} – drasp", _STYLES, _SCRIPTS, data)
-        if len(made) <= MAX_BYTES:
-            break
-    return made
+    name = str(record.get("task") or record.get("model") or "program")
+    return page("report.html", f"{name} – drasp", _STYLES, _SCRIPTS, data)
 
 
 def _model_data(program: Program, examples: Examples) -> dict[str, Any] | None:
