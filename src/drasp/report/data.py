@@ -34,10 +34,28 @@ def program_data(program: Program) -> dict[str, Any]:
         "special": program.vocabulary.special,
         "positions": program.n_positions,
         "output": program.output,
-        "bases": {name: _basis(kind.basis) for name, kind in types.items() if isinstance(kind, Activation)},
+        "bases": {name: _basis(kind.basis) for name, kind in types.items() if isinstance(kind, Activation)}
+        | dict.fromkeys(_says_tokens(program), _basis(Tokens(program.vocabulary))),
         "statements": [_statement(statement) for statement in program.statements],
         "library": {kind: _library(kind) for kind in ("select", "project")} | {"scale": DEFAULT_SCALE},
     }
+
+
+def _says_tokens(program: Program) -> list[str]:
+    """Variables of unnamed directions that a project takes for tokens as they are: the space is the vocabulary."""
+    types = variable_types(program)
+    found: list[str] = []
+    for statement in program.statements:
+        match statement:
+            case Project(input=Operand(name), op=PrimitiveTensor("diagonal")):
+                match types[name]:
+                    case Activation(Space(count)) if count == len(program.vocabulary):
+                        found.append(name)
+                    case _:
+                        pass
+            case _:
+                pass
+    return found
 
 
 def _library(statement: str) -> list[dict[str, Any]]:

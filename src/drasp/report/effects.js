@@ -6,6 +6,27 @@
 
 const SHOWN_SAMPLES = 12;
 const SHOWN_COLUMNS = 18;
+const CONTEXT = 22; // letters
+
+/** A position of an input by the tokens that lead up to it, the last of which is its own. */
+function contextLabel(ids, position) {
+  let text = "";
+  for (let i = position; i >= 0; i--) {
+    const longer = `${shown(program.vocabulary[ids[i]])} ${text}`.trim();
+    if (text && longer.length > CONTEXT) return `… ${text}, ${position}`;
+    text = longer;
+  }
+  return `${text}, ${position}`;
+}
+
+/** Labels of which no two are alike. */
+function distinct(labels) {
+  const seen = new Map();
+  return labels.map((label) => {
+    seen.set(label, (seen.get(label) ?? 0) + 1);
+    return seen.get(label) === 1 ? label : `${label} (${seen.get(label)})`;
+  });
+}
 
 function isUnnamed(line) {
   return line.kind === "element_wise_op" && Boolean(line.function.network);
@@ -107,12 +128,12 @@ class Effects {
     const seen = new Map();
     for (const { example, run } of this.runs) {
       if (!run.values.has(line.name)) return null;
-      example.ids.forEach((id, position) => {
+      example.ids.forEach((_, position) => {
         if (!isCounted(example, example.ids, position)) return;
         const input = this.inputAt(line, run, position);
         const key = input.map((x) => x.toFixed(3)).join(" ");
         if (seen.has(key) || seen.size > 2000) return;
-        const label = `${shown(this.program.vocabulary[id])} at ${position}`;
+        const label = contextLabel(example.ids, position);
         seen.set(key, { label, input, logits: this.logitsOf(line, ways, run, position) });
       });
     }
@@ -209,11 +230,11 @@ function logitsPanel(effects, line) {
   const choice = chooser.querySelector("select");
   choice.value = mostTelling(samples.map((sample) => sample.effect));
   const hosts = [el("div"), el("div")];
-  const [inputMap, effectMap] = hosts.map((host) => new Heatmap(host, { maxCell: 34 }));
+  const [inputMap, effectMap] = hosts.map((host) => new Heatmap(host, { maxCell: 34, labelRoom: 190 }));
   const draw = () => {
     const token = Number(choice.value);
     const rows = extremes(samples.sort((a, b) => b.effect[token] - a.effect[token]));
-    const labels = rows.map((sample) => sample.label);
+    const labels = distinct(rows.map((sample) => sample.label));
     const [inputs, results] = [rows.map((sample) => sample.input), rows.map((sample) => sample.effect)];
     const directions = largestColumns(inputs, SHOWN_COLUMNS);
     const tokens = largestColumns(results, Math.min(12, vocabulary.length), [token]);
@@ -241,10 +262,10 @@ function pairsPanel(effects, select) {
   const chooser = tokenChooser(vocabulary, "for queries at", "any token");
   const choice = chooser.querySelector("select");
   const hosts = [el("div"), el("div"), el("div")];
-  const [queryMap, keyMap, scoreMap] = hosts.map((host) => new Heatmap(host, { maxCell: 34 }));
+  const [queryMap, keyMap, scoreMap] = hosts.map((host) => new Heatmap(host, { maxCell: 34, labelRoom: 190 }));
   const side = (map, title, operand, rows, place) => {
     const values = rows.map((pair) => effects.sideAt(select, operand, pair.run, pair[place]));
-    const labels = rows.map((pair) => `${shown(vocabulary[pair.example.ids[pair[place]]])} at ${pair[place]}`);
+    const labels = distinct(rows.map((pair) => contextLabel(pair.example.ids, pair[place])));
     const columns = largestColumns(values, SHOWN_COLUMNS);
     map.show(rowsGrid(`${title} of ${select.name}`, labels, values, effects.sideLabels(operand), columns, title));
   };

@@ -74,14 +74,16 @@ function summary() {
     return `A program of ${size} for ${plural(program.vocabulary.length, "token")} and ${plural(program.positions, "position")}.`;
   const alike = `answers as the model does on ${percent(record.match_accuracy)} of inputs that the search has not seen`;
   if (record.verdict === "answers_only")
-    return `This program of ${size} ${alike}, but not by the same means: interventions tell the two apart.`;
+    return `This program of ${size} ${alike}, but was not shown to do so by the same means: interventions tell the two apart, or find too little to compare.`;
   if (record.verdict !== "decompiled")
     return `No short program does what this transformer does. The best one found has ${size} and ${alike}.`;
+  const stays = "and the model's answers stay when all that the program leaves out comes from another input";
   const what = {
-    complete:
-      "does what the model does: a line from another input has the effect that it has in the model, and the model's answers stay when all that the program leaves out comes from another input",
+    complete: `does what the model does: a line from another input has the effect that it has in the model${
+      record.causal?.complement.status === "passed" ? `, ${stays}` : ""
+    }`,
     sufficient:
-      "is enough to give the model's answers by the model's own means, but not all that the model does: some of what it leaves out matters",
+      "is enough to give the model's answers, by the model's own means; that it is all that the model does was not shown",
   };
   // Results of before interventions were made say nothing of means.
   return `This program of ${size} ${what[record.grade] ? `${what[record.grade]}. It ` : ""}${alike}.`;

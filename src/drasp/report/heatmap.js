@@ -111,8 +111,8 @@ const allHeatmaps = new Set();
 
 class Heatmap {
   /** `square`: cells as wide as high, as many as fit (a tensor); else rows of one height (a variable). */
-  constructor(host, { square = false, maxHeight = 420, maxCell = 46, onCell = null } = {}) {
-    Object.assign(this, { host, square, maxHeight, maxCell, onCell, grid: null, zoom: 1, cursor: null, dirty: false });
+  constructor(host, { square = false, maxHeight = 420, maxCell = 46, labelRoom = 110, onCell = null } = {}) {
+    Object.assign(this, { host, square, maxHeight, maxCell, labelRoom, onCell, grid: null, zoom: 1, cursor: null, dirty: false });
     // Asked of the browser only when they change: asking on every drawing would make it lay out the page each time.
     Object.assign(this, { roomWidth: 0, scrolled: [0, 0] });
     this.near = false;
@@ -201,7 +201,7 @@ class Heatmap {
     const width = this.roomWidth;
     if (!width || !grid) return;
     const longest = (labels) => labels.reduce((most, label) => Math.max(most, textWidth(label)), 0);
-    const rowRoom = Math.min(longest(grid.rowLabels), width < 500 ? 70 : 110);
+    const rowRoom = Math.min(longest(grid.rowLabels), this.labelRoom, Math.max(70, width * 0.3));
     const columnRoom = Math.min(longest(grid.columnLabels), 70);
     this.left = Math.ceil(rowRoom) + 10 + (grid.rowTitle ? 16 : 0);
     const room = width - this.left - 2;
