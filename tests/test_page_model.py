@@ -20,7 +20,9 @@ from published import MODELS, needs_published_models
 from random_models import random_gpt2
 from test_forward import sites_of
 
-SCRIPTS = [FsPath(drasp.report.__file__).with_name(name) for name in ("edits.js", "interpreter.js", "model.js")]
+SCRIPTS = [
+    FsPath(drasp.report.__file__).with_name(name) for name in ("edits.js", "matrices.js", "interpreter.js", "model.js")
+]
 ZOO = sorted(folder for folder in ZOO_FOLDER.iterdir() if folder.is_dir())
 # In the browser of the other pages' tests.
 pytestmark = pytest.mark.xdist_group("browser")

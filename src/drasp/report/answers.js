@@ -81,7 +81,9 @@ const same = (a, b) => String(a) === String(b);
 /** `answers`: { program, model } and, where something is intervened in, `before` with the same; model may be null. */
 function showAnswers(run, example, answers) {
   const counts = run.ids.map((_, i) => isCounted(example, run.ids, i));
-  const differs = run.ids.map((_, i) => answers.program && answers.model && !same(answers.program[i], answers.model[i]));
+  const differs = run.ids.map(
+    (_, i) => answers.program && answers.model && !same(answers.program[i], answers.model[i]),
+  );
   const row = (title, own, before) => {
     const cells = run.ids.map((_, i) => {
       if (!own) return el("td", { class: "aside" }, "–");
@@ -93,7 +95,12 @@ function showAnswers(run, example, answers) {
     return el("tr", { class: "answers" }, el("th", { scope: "row" }, title), cells);
   };
   const pale = (title, own) =>
-    el("tr", { class: "before" }, el("th", { scope: "row" }, title), own.map((tokens) => answerCell(tokens, "aside")));
+    el(
+      "tr",
+      { class: "before" },
+      el("th", { scope: "row" }, title),
+      own.map((tokens) => answerCell(tokens, "aside")),
+    );
   const { before } = answers;
   const rows = [
     row(program.output === "softmax" ? "program: next" : "program: may follow", answers.program, before?.program),
@@ -103,8 +110,18 @@ function showAnswers(run, example, answers) {
   if (before?.model) rows.push(pale("model, before", before.model));
   setColumns(run, rows);
   byId("strip").replaceChildren(
-    el("tr", { class: "positions" }, el("th", { scope: "row" }, "position"), run.ids.map((_, i) => el("td", {}, String(run.offset + i)))),
-    el("tr", { class: "tokens" }, el("th", { scope: "row" }, "input"), run.labels.map((label) => el("td", {}, el("bdi", {}, label)))),
+    el(
+      "tr",
+      { class: "positions" },
+      el("th", { scope: "row" }, "position"),
+      run.ids.map((_, i) => el("td", {}, String(run.offset + i))),
+    ),
+    el(
+      "tr",
+      { class: "tokens" },
+      el("th", { scope: "row" }, "input"),
+      run.labels.map((label) => el("td", {}, el("bdi", {}, label))),
+    ),
     ...rows,
   );
   showAgreement(counts, differs, answers);

@@ -125,7 +125,8 @@ function besideOwn(grid, ours) {
   for (let i = 0; i < ours.length; i++) overlap += Math.min(ours[i], grid.values[i]);
   return {
     ...grid,
-    marked: (row, column) => Math.abs(ours[row * grid.columns + column] - grid.values[row * grid.columns + column]) > UNLIKE,
+    marked: (row, column) =>
+      Math.abs(ours[row * grid.columns + column] - grid.values[row * grid.columns + column]) > UNLIKE,
     told: `overlap with the line's ${(overlap / grid.rows).toFixed(2)}`,
   };
 }

@@ -8,7 +8,10 @@ class OpEditor {
   constructor(interpreter, answersOfModel, onChange) {
     Object.assign(this, { interpreter, answersOfModel, onChange, history: [] });
     this.libraries = Object.fromEntries(
-      ["select", "project"].map((kind) => [kind, new Library(program.library[kind], { scale: program.library.scale, vocabulary: program.vocabulary })]),
+      ["select", "project"].map((kind) => [
+        kind,
+        new Library(program.library[kind], { scale: program.library.scale, vocabulary: program.vocabulary }),
+      ]),
     );
     byId("op-name").addEventListener("change", () => this.tryName());
     byId("set-cell").addEventListener("click", () => this.setCell());
@@ -50,7 +53,10 @@ class OpEditor {
     try {
       const key = this.line.kind === "select" ? program.bases[this.line.key[0]] : { kind: "token" };
       const written = text.startsWith("(") ? text : `(${text})`;
-      this.put(this.libraries[this.line.kind].tensor(written, { rows, columns, byToken: key.kind === "token" }), written);
+      this.put(
+        this.libraries[this.line.kind].tensor(written, { rows, columns, byToken: key.kind === "token" }),
+        written,
+      );
     } catch (problem) {
       byId("op-message").textContent = problem.message;
     }
@@ -65,7 +71,10 @@ class OpEditor {
     }
     const changed = tensor.data.slice();
     changed[row * tensor.columns + column] = value;
-    this.put({ ...tensor, data: changed }, `${this.axes.rows.labels[row] ?? 1} → ${this.axes.columns.labels[column]} = ${value}`);
+    this.put(
+      { ...tensor, data: changed },
+      `${this.axes.rows.labels[row] ?? 1} → ${this.axes.columns.labels[column]} = ${value}`,
+    );
   }
 
   /** Gives a line a tensor of its own; others that share the old one keep it. */

@@ -6,17 +6,17 @@
 
 const SHOWN_SAMPLES = 12;
 const SHOWN_COLUMNS = 18;
-const CONTEXT = 22; // letters
+const CONTEXT = 16; // letters
 
-/** A position of an input by the tokens that lead up to it, the last of which is its own. */
+/** A position of an input, with the tokens that lead up to it, the last of which is its own. */
 function contextLabel(ids, position) {
   let text = "";
   for (let i = position; i >= 0; i--) {
     const longer = `${shown(program.vocabulary[ids[i]])} ${text}`.trim();
-    if (text && longer.length > CONTEXT) return `… ${text}, ${position}`;
+    if (text && longer.length > CONTEXT) return `${position}: … ${text}`;
     text = longer;
   }
-  return `${text}, ${position}`;
+  return `${position}: ${text}`;
 }
 
 /** Labels of which no two are alike. */

@@ -21,11 +21,15 @@ const WHOLE_MEASURES = [
   ["program", "Agreement", "answers as the model does, on the task's inputs"],
   ["model_cut_down", "Agreement of the model cut down", "the model with nothing but what the program keeps of it"],
   ["edited", "On changed inputs", "answers as the model does where a change of tokens changes the answers"],
-  ["attention", "Attention", "heads of the model cut down look where they did; the worst line"],
+  ["attention", "Attention", "heads look where the model's do, before lines were named; the worst line"],
   ["interchange", "Interchange", "a line from another input does what it does in the model; the worst line"],
   ["splice", "Splice", "a line in the place of its head or MLP; the worst line; told, and no part of the verdict"],
   ["complement", "What is left out", "the model's answers stay when all else comes from another input"],
-  ["mean_ablated", "What is left out, at means", "the same with all else at its mean; told, and no part of the verdict"],
+  [
+    "mean_ablated",
+    "What is left out, at means",
+    "the same with all else at its mean; told, and no part of the verdict",
+  ],
 ];
 
 function measureText({ value, n, interval, status }) {
@@ -69,7 +73,12 @@ const ORIGINS = {
 
 function measureCell(measure) {
   if (!measure) return el("td", { class: "none" }, "");
-  return el("td", {}, el("span", { class: `mark ${measure.status}` }, STATUS[measure.status].mark), ` ${measureText(measure)}`);
+  return el(
+    "td",
+    {},
+    el("span", { class: `mark ${measure.status}` }, STATUS[measure.status].mark),
+    ` ${measureText(measure)}`,
+  );
 }
 
 function showEvidence() {
@@ -82,7 +91,9 @@ function showEvidence() {
 }
 
 function wholeTable(causal) {
-  const rows = WHOLE_MEASURES.filter(([key]) => causal[key]).map(([key, title, about]) =>
+  // Without the model cut down, what would be said of it is said of the program.
+  const measures = WHOLE_MEASURES.filter(([key]) => causal[key] && (key !== "model_cut_down" || causal.has_cut_down));
+  const rows = measures.map(([key, title, about]) =>
     el("tr", {}, el("th", { scope: "row" }, title, el("small", {}, about)), measureCell(causal[key])),
   );
   return el("table", { class: "table told" }, el("caption", {}, "The program as a whole"), el("tbody", {}, rows));
@@ -96,7 +107,12 @@ function lineTable(causal) {
       "tr",
       {},
       el("th", { scope: "row" }, el("code", {}, line.line), el("small", {}, ORIGINS[line.origin] ?? line.origin)),
-      el("td", { class: "stands" }, line.stands_for, line.part?.dormant ? el("small", {}, "dormant: its whole component changes hardly an answer") : null),
+      el(
+        "td",
+        { class: "stands" },
+        line.stands_for,
+        line.part?.dormant ? el("small", {}, "dormant: its whole component changes hardly an answer") : null,
+      ),
       shownMeasures.map(([key]) => measureCell(line[key])),
     ),
   );
@@ -104,20 +120,47 @@ function lineTable(causal) {
     "table",
     { class: "table told" },
     el("caption", {}, "Line by line: the share of cases in which program and model then answer alike"),
-    el("thead", {}, el("tr", {}, head.map((title) => el("th", { scope: "col" }, title)))),
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        head.map((title) => el("th", { scope: "col" }, title)),
+      ),
+    ),
     el("tbody", {}, rows),
   );
 }
 
 /** Heads and MLPs without a line, and how many answers change when each stays at its mean. */
 function leftOut({ left_out: gone, changes }) {
-  const share = (component) => `${percent(changes.shares[component], 0)} of answers to ${plural(changes.inputs, "input")}`;
+  const share = (component) => `${percent(changes.shares[component], 0)} of ${plural(changes.inputs, "input")}`;
   const items = gone.components.map((component) =>
-    el("li", {}, el("code", {}, component), `: switched off (at its mean), it changes ${share(component)} of the model.`),
+    el(
+      "li",
+      {},
+      el("code", {}, component),
+      `: with it switched off (at its mean), the model answers ${share(component)} otherwise.`,
+    ),
   );
   for (const [component, into] of Object.entries(gone.folded))
-    items.push(el("li", {}, el("code", {}, component), ` has no line of its own: what it does has gone into those that read ${into.join(", ")}.`));
+    items.push(
+      el(
+        "li",
+        {},
+        el("code", {}, component),
+        ` has no line of its own: what it does has gone into those that read ${into.join(", ")}.`,
+      ),
+    );
   const edges = `The program keeps ${gone.edges.heard} of the ${gone.edges.all} connections between the model's parts.`;
-  const none = gone.components.length ? null : el("p", { class: "about" }, "Every head and MLP of the model has a part in the program.");
-  return [el("h3", {}, "Left out"), el("p", { class: "about" }, edges), none, items.length ? el("ul", {}, items) : null].filter(Boolean);
+  const none = gone.components.length
+    ? null
+    : el("p", { class: "about" }, "Every head and MLP of the model has a part in the program.");
+  return [
+    el("h3", {}, "Left out"),
+    el("p", { class: "about" }, edges),
+    none,
+    items.length ? el("ul", {}, items) : null,
+  ].filter(Boolean);
 }

@@ -10,9 +10,21 @@ const COLUMNS = [
   { title: "named", value: (row) => row.named ?? null, show: (x) => percent(x, 0) },
   { title: "verdict", value: (row) => row.verdict?.replace("_", " ") ?? row.method ?? "", text: true },
   { title: "grade", value: (row) => row.grade ?? "", text: true },
-  { title: "lines passed", value: passedShare, show: (x, row) => (x === null ? "–" : `${passed(row)} of ${row.evidence.lines.length}`) },
-  { title: "on changed inputs", value: (row) => row.evidence?.edited.value ?? null, show: (_, row) => told(row.evidence?.edited) },
-  { title: "left out", value: (row) => row.evidence?.complement.value ?? null, show: (_, row) => told(row.evidence?.complement) },
+  {
+    title: "lines passed",
+    value: passedShare,
+    show: (x, row) => (x === null ? "–" : `${passed(row)} of ${row.evidence.lines.length}`),
+  },
+  {
+    title: "on changed inputs",
+    value: (row) => row.evidence?.edited.value ?? null,
+    show: (_, row) => told(row.evidence?.edited),
+  },
+  {
+    title: "left out",
+    value: (row) => row.evidence?.complement.value ?? null,
+    show: (_, row) => told(row.evidence?.complement),
+  },
   { title: "time", value: (row) => row.seconds ?? null, show: (x) => (x === null ? "–" : `${x.toFixed(1)} s`) },
   ...data.bins.map((bin) => ({
     title: `model right, ${bin}`,

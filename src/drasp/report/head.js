@@ -17,7 +17,8 @@ function verdict() {
   if (found === "not_decompilable") return ["not decompilable", "bad"];
   if (found === "answers_only") return ["answers alike, by other means", "bad"];
   if (found === "decompiled" && grade === "complete") return ["does what the model does: complete", "good"];
-  if (found === "decompiled" && grade === "sufficient") return ["enough to give the model's answers: sufficient", "good"];
+  if (found === "decompiled" && grade === "sufficient")
+    return ["enough to give the model's answers: sufficient", "good"];
   if (method === "translate") return ["exact translation", "good"];
   return record.match_accuracy == null || causal ? null : ["answers alike; by what means was not measured", "bad"];
 }
@@ -32,7 +33,8 @@ function showHead() {
   byId("summary").textContent = summary();
   const reasons = record.reasons ?? [];
   const few = reasons.slice(0, 3).map((reason) => el("li", {}, reason));
-  if (reasons.length > few.length) few.push(el("li", {}, `and ${reasons.length - few.length} more, below under Evidence`));
+  if (reasons.length > few.length)
+    few.push(el("li", {}, `and ${reasons.length - few.length} more, below under Evidence`));
   byId("reasons").replaceChildren(...few);
   const facts = [];
   const fact = (term, value, more = "") =>
@@ -46,9 +48,12 @@ function showHead() {
   const tested = (record.causal?.lines ?? []).map((line) => decisive(line)?.status ?? "not_applicable");
   const count = (status) => tested.filter((one) => one === status).length;
   if (tested.length)
-    fact("Evidence", `${count("passed")} of ${plural(tested.length, "line")} passed`, `${count("failed")} failed, ${count("untested")} untested, ${count("not_applicable")} not applicable`);
-  if (record.task_accuracy != null)
-    fact("Right on its task", percent(record.task_accuracy), "the program itself");
+    fact(
+      "Evidence",
+      `${count("passed")} of ${plural(tested.length, "line")} passed`,
+      `${count("failed")} failed, ${count("untested")} untested, ${count("not_applicable")} not applicable`,
+    );
+  if (record.task_accuracy != null) fact("Right on its task", percent(record.task_accuracy), "the program itself");
   if (record.largest_logit_difference != null)
     fact("Exact translation", record.largest_logit_difference.toExponential(1), "largest logit difference");
   if (record.task) fact("Task", record.task, data.about.task);
@@ -110,7 +115,9 @@ function showSearch() {
         {},
         "Programs found, by length and agreement; the pick is filled, the broken line is what was asked for.",
       ),
-      frontierChart(frontierSeries({ ...record, lines: program.statements.length }), { minMatch: record.min_match ?? null }),
+      frontierChart(frontierSeries({ ...record, lines: program.statements.length }), {
+        minMatch: record.min_match ?? null,
+      }),
     );
   }
   if (record.passes?.length) byId("passes").append(passTable(record.passes));

@@ -15,16 +15,23 @@ class InterventionPanel {
     Object.assign(this, { interventions, report });
     const { model, lines } = interventions;
     const names = program.statements.map((line) => line.name).filter((name) => lines[name]);
-    const heads = program.statements.filter(({ name, kind }) => kind === "aggregate" && interventions.headsOf(name).length);
+    const heads = program.statements.filter(
+      ({ name, kind }) => kind === "aggregate" && interventions.headsOf(name).length,
+    );
     if (!model || !names.length) return;
     byId("intervene").hidden = false;
     this.sets = [
       ["off", model.components, byId("switches"), (component) => this.component(component)],
       ["from", names, byId("lines-from"), (name) => ({ text: name, title: `stands for ${lines[name].stands_for}` })],
-      ["patterns", heads.map(({ name }) => name), byId("patterns"), (name) => ({
+      [
+        "patterns",
+        heads.map(({ name }) => name),
+        byId("patterns"),
+        (name) => ({
           text: `${name} → ${interventions.headsOf(name).join(", ")}`,
           title: "The head then looks where the line does; the program stays as it is.",
-        })],
+        }),
+      ],
     ];
     byId("source").addEventListener("input", () => this.typedSource());
     byId("source-offset").addEventListener("input", () => this.typedSource());
@@ -38,7 +45,12 @@ class InterventionPanel {
     if (gone.components.includes(component))
       return { text: component, classes: "gone", title: "No line stands for it: the program does without." };
     const into = gone.folded[component];
-    if (into) return { text: component, classes: "gone", title: `It has no line of its own: it has gone into those that read ${into.join(", ")}, and only the model is changed.` };
+    if (into)
+      return {
+        text: component,
+        classes: "gone",
+        title: `It has no line of its own: it has gone into those that read ${into.join(", ")}, and only the model is changed.`,
+      };
     return { text: component };
   }
 
@@ -108,7 +120,9 @@ class InterventionPanel {
       const source = readInput(byId("source").value, byId("source-offset").value);
       const wanted = this.report.input.ids.length;
       if (source.ids.length !== wanted)
-        throw new Error(`The other input must have as many tokens as the input: ${wanted}, and it has ${source.ids.length}.`);
+        throw new Error(
+          `The other input must have as many tokens as the input: ${wanted}, and it has ${source.ids.length}.`,
+        );
       this.interventions.source = source;
       byId("source-message").textContent = "";
       this.report.update();

@@ -65,11 +65,12 @@ class Library {
       if (name === "every_kth" && !(values[0] > values[1])) throw new Error("The period must be above the remainder.");
       const data = new Float64Array(rows * columns);
       for (let i = 0, at = 0; i < rows; i++)
-        for (let j = 0; j < columns; j++, at++)
-          data[at] = scale * LIBRARY[name](i, j, { columns, arguments: values });
+        for (let j = 0; j < columns; j++, at++) data[at] = scale * LIBRARY[name](i, j, { columns, arguments: values });
       return { rows, columns, data };
     }
-    throw new Error(`Not in the library. It has ${this.texts.join(", ")}, each with *scale where it is not ${this.scale}.`);
+    throw new Error(
+      `Not in the library. It has ${this.texts.join(", ")}, each with *scale where it is not ${this.scale}.`,
+    );
   }
 
   argument(text, kind) {

@@ -5,24 +5,6 @@ const NO_COMPONENT = "one";
 const BEHIND = " behind its norm";
 const SIDES = ["query", "key", "value"];
 
-/** Adds factor × other to a sum. */
-function addTo(sum, other, factor = 1) {
-  for (let i = 0; i < sum.length; i++) sum[i] += factor * other[i];
-  return sum;
-}
-
-/** Rows with their means taken away. */
-function centred(data, size) {
-  const out = new Float64Array(data.length);
-  for (let start = 0; start < data.length; start += size) {
-    let mean = 0;
-    for (let i = start; i < start + size; i++) mean += data[i];
-    mean /= size;
-    for (let i = start; i < start + size; i++) out[i] = data[i] - mean;
-  }
-  return out;
-}
-
 /** What a site is: of an edge, a read and a product, its ends; of others, its name. */
 function parseSite(site) {
   const [left, right] = site.split(" -> ");
@@ -96,18 +78,6 @@ class Model {
   run(ids, offset, edits = {}, record = []) {
     return new ModelPass(this, ids, offset, edits, record).run();
   }
-}
-
-function transposed({ rows, columns, data }) {
-  const out = new Float64Array(data.length);
-  for (let r = 0; r < rows; r++) for (let c = 0; c < columns; c++) out[c * rows + r] = data[r * columns + c];
-  return { rows: columns, columns: rows, data: out };
-}
-
-function columnsOf({ rows, columns, data }, from, count) {
-  const out = new Float64Array(rows * count);
-  for (let r = 0; r < rows; r++) out.set(data.subarray(r * columns + from, r * columns + from + count), r * count);
-  return { rows, columns: count, data: out };
 }
 
 /** One evaluation on one input. */
@@ -340,10 +310,7 @@ class ModelPass {
     const [q, k] = [0, 1].map((index) => this.side(head, index, layer));
     const scores = this.scores(q, k, layer.scale);
     for (const asked of this.asked.product.get(head.name) ?? []) {
-      const [query, key] = [
-        this.sidePart(asked.query, head.name, 0, q),
-        this.sidePart(asked.key, head.name, 1, k),
-      ];
+      const [query, key] = [this.sidePart(asked.query, head.name, 0, q), this.sidePart(asked.key, head.name, 1, k)];
       const own = this.scores(query, key, layer.scale);
       addTo(addTo(scores, this.settled(asked.site, own)), own, -1);
     }

@@ -35,11 +35,13 @@ _WEIGHTS = ("shape", "precision", "tensors")
 _STYLES = ("base.css", "report.css")
 _SCRIPTS = (
     "edits.js",
+    "matrices.js",
     "interpreter.js",
     "model.js",
     "interventions.js",
     "library.js",
     "dom.js",
+    "colours.js",
     "heatmap.js",
     "chart.js",
     "evidence.js",

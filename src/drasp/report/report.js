@@ -15,11 +15,18 @@ class Report {
     this.place = 0;
     this.interventions = new Interventions(interpreter, model, data.model ?? {}, means);
     this.tensorPanel = new TensorPanel(interpreter.tensors, (row, column) => this.editor.choose(row, column));
-    this.editor = new OpEditor(interpreter, (example) => this.answersOfModel(example), (line) => this.edited(line));
+    this.editor = new OpEditor(
+      interpreter,
+      (example) => this.answersOfModel(example),
+      (line) => this.edited(line),
+    );
     this.listing = new Listing(byId("listing"), program, (i) => this.pick(i, true));
     const variables = new Set(["token", "pos", "one", ...program.statements.map((line) => line.name)]);
     this.cards = program.statements.map(
-      (line, i) => new Card(line, i + 1, variables, model ? this.interventions.headsOf(line.name) : [], (index) => this.pick(index, false)),
+      (line, i) =>
+        new Card(line, i + 1, variables, model ? this.interventions.headsOf(line.name) : [], (index) =>
+          this.pick(index, false),
+        ),
     );
     byId("variables").append(...this.cards.map((card) => card.node), this.rowsSwitch());
     this.listing.also(this.cards.map((card) => card.node));
@@ -162,7 +169,11 @@ class Report {
     const example = this.known.get(inputKey(ids, offset));
     this.panel.fit(this.input);
     const patterns = this.model ? this.model.components.filter((name) => name.includes(" head ")) : [];
-    const both = this.interventions.run(ids, offset, patterns.map((head) => `${head} pattern`));
+    const both = this.interventions.run(
+      ids,
+      offset,
+      patterns.map((head) => `${head} pattern`),
+    );
     const run = Object.assign(both.program, this.input, { labels: ids.map((id) => shown(program.vocabulary[id])) });
     run.patterns = both.model?.values ?? new Map();
     const answers = { program: programAnswers(run), model: this.modelAnswers(both.model, example) };
@@ -190,7 +201,7 @@ class Report {
   }
 }
 
-async function open() {
+async function openReport() {
   showIntroduction();
   showHead();
   showEvidence();
@@ -203,4 +214,4 @@ async function open() {
   document.body.classList.add("ready");
 }
 
-open();
+openReport();
