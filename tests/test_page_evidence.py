@@ -190,6 +190,7 @@ def test_what_is_out_of_view_is_drawn_too(copying):
     assert copying.page.evaluate(BLANK) == 0
 
 
+@pytest.mark.long
 def test_a_long_program_is_no_wider_than_the_window(browser, tmp_path):
     task = TASKS["tomita4"]
     program = translate(load_model(ZOO_FOLDER / "tomita4"), task.vocabulary, task.output)

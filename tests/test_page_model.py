@@ -12,7 +12,7 @@ from drasp.model_files import load_model
 from drasp.report.model import PageModel, converted, page_model
 from drasp.running import run
 from drasp.sequences import Sequences
-from drasp.sites import NormSite, Pattern, Product, Site
+from drasp.sites import OUT, Component, ConstantNorm, Edge, NormSite, Pattern, Product, Site
 from drasp.transformer import Transformer
 from drasp.zoo import ZOO_FOLDER
 from page_edits import in_page
@@ -78,19 +78,18 @@ def check_equal(page, stored: PageModel, cases: list[tuple[list[int], int, dict[
     """Logits and edited values from the weights as a page packs them, against those of Python's forward pass."""
     page.evaluate(SET_UP, stored.to_json())
     transformer = converted(stored.transformer, lambda weight: weight.double())
-    found = page.evaluate(
-        RUN,
-        [
-            [ids, offset, {str(site): in_page(edit) for site, edit in edits.items()}, [str(site) for site in edits]]
-            for ids, offset, edits in cases
-        ],
-    )
-    for (ids, offset, edits), (logits, values) in zip(cases, found, strict=True):
+    # What constants are divided by can be edited, and not recorded.
+    recorded = [[site for site in edits if not isinstance(site, ConstantNorm)] for _, _, edits in cases]
+    asked = [
+        [ids, offset, {str(site): in_page(edit) for site, edit in edits.items()}, list(map(str, sites))]
+        for (ids, offset, edits), sites in zip(cases, recorded, strict=True)
+    ]
+    for (ids, offset, edits), sites, (logits, values) in zip(cases, recorded, page.evaluate(RUN, asked), strict=True):
         length = len(ids)
         inputs = Sequences(torch.tensor([ids]), torch.arange(offset, offset + length)[None])
-        expected = run(transformer, inputs, edits, record=edits.keys())
+        expected = run(transformer, inputs, edits, record=sites)
         close(logits, expected.logits)
-        for site, value in zip(edits, values, strict=True):
+        for site, value in zip(sites, values, strict=True):
             shape = shape_of(site, length, transformer.d_model)
             theirs = expected.values[site].expand(1, *shape)
             if isinstance(site, Product) and not isinstance(edits[site], Replaced):
@@ -123,13 +122,35 @@ def random_cases(transformer: Transformer, count: int, seed: int, longest: int =
     return cases
 
 
-@pytest.mark.parametrize("seed", [0, 5, 6, 11])
+@pytest.mark.parametrize("seed", [5, 6, 11])
 def test_the_model_in_the_page_is_pythons(model_page, seed):
     layers, heads = [(1, 1), (2, 2), (3, 1), (1, 3)][seed % 4]
     activation = ("gelu_new", "relu", "gelu")[seed % 3]
     model = random_gpt2(seed, layers, heads, activation=activation, tie_word_embeddings=seed % 2 == 0)
     transformer = converted(load_model(model), lambda weight: weight.float())
-    check_equal(model_page, PageModel(transformer, "single"), random_cases(transformer, 33, seed))
+    check_equal(model_page, PageModel(transformer, "single"), random_cases(transformer, 25, seed))
+
+
+def test_constants_are_divided_by_norms_of_their_own(model_page):
+    transformer = converted(load_model(random_gpt2(1, 2, 2)), lambda weight: weight.float())
+    cases = []
+    for seed in range(12):
+        generator = torch.Generator().manual_seed(seed)
+        chosen = torch.randperm(len(transformer.anatomy.receivers), generator=generator)[:4]
+        receivers = [transformer.anatomy.receivers[int(i)] for i in chosen]
+        edits: dict[Site, Edit] = {ConstantNorm(r): Replaced(0.4 + seed / 9) for r in receivers if r.kind != "mlp"}
+        others: list[Site] = [NormSite(receivers[0]), Edge(Component("head", 0, 1), OUT), receivers[1]]
+        changes: list[Edit] = [Replaced(1.3), CUT, Shifted(0.2)]
+        edits[others[seed % 3]] = changes[seed % 3]
+        cases.append(([0, 3, 1, 4][: 1 + seed % 4], seed % 3, edits))
+    check_equal(model_page, PageModel(transformer, "single"), cases)
+
+
+def test_a_site_that_the_model_does_not_have_is_refused(model_page):
+    model_page.evaluate(SET_UP, PageModel(load_model(ZOO_FOLDER / "bin_majority"), "single").to_json())
+    for site in ("layer 1 mlp", "layer 0 head 1 pattern", "token -> layer 0 head 3 query", "nowhere", "token -> x"):
+        with pytest.raises(Exception, match="The model has no site"):
+            model_page.evaluate(RUN, [[[0], 0, {}, [site]]])
 
 
 @pytest.mark.parametrize("name", ["bin_majority", "D12"])

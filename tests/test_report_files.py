@@ -9,6 +9,9 @@ import pytest
 from browser import chromium, open_file
 from cases import CASES
 from command import drasp, fails
+from drasp.causal import Evidence
+from drasp.causal.evidence import LineEvidence
+from drasp.causal.measures import Measure
 from drasp.language import program_files
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -103,6 +106,39 @@ def results(tmp_path) -> Path:
     program_folder(tmp_path / "a#b<i>", "tomita 2", record("tomita2", 1.0, 2))
     assert drasp("report", tmp_path / "a#b<i>").code == 0
     return tmp_path
+
+
+def test_explore_tells_the_evidence_and_shows_the_pick_as_naming_left_it(tmp_path):
+    good, bad = Measure(0.97, 80, (0.93, 1.0), "passed"), Measure(0.4, 60, (0.3, 0.5), "failed")
+    whole = dict.fromkeys(("model_cut_down", "program", "edited", "attention", "interchange", "splice"), good)
+    lines = (
+        LineEvidence("a1", "layer 0 head 0", "own", interchange=good),
+        LineEvidence("m1", "x", "own", interchange=bad),
+    )
+    evidence = Evidence(**whole, complement=bad, lines=lines)
+    more = {"grade": "sufficient", "causal": evidence.to_json(), "pruned_lines": 3}
+    program_folder(tmp_path / "one", "binary majority", record("bin_majority", 0.99, 3, **more) | {"lines": 2})
+    program_folder(tmp_path / "two", "sort", record("sort", 0.95, 4))
+    damaged = record("tomita2", 1.0, 2, causal={"program": 1})
+    program_folder(tmp_path / "damaged", "tomita 2", damaged)
+    made = drasp("explore", tmp_path)
+    assert "left out" in made.err
+    assert "damaged/result.json: causal: " in made.err
+    with chromium() as browser:
+        opened = open_file(browser, tmp_path / "index.html")
+        page = opened.page
+        titles = [title.rstrip(" ↑↓") for title in page.locator("#results thead th").all_inner_texts()]
+        rows = [row.locator("td").all_inner_texts() for row in page.locator("#results tbody tr").all()]
+        told = [{title: row[titles.index(title)] for title in titles} for row in rows]
+        assert told[0]["grade"] == "sufficient"
+        assert told[0]["lines passed"] == "1 of 2"
+        assert told[0]["on changed inputs"] == "✓ 0.97"
+        assert told[0]["left out"] == "✗ 0.40"
+        assert told[1]["lines passed"] == told[1]["left out"] == "–"
+        picks = page.locator("#chart .series .dot.pick title").all_text_contents()
+        assert "bin_majority with names: 2 lines, agreement 0.990 (the pick)" in picks
+        page.click("#results thead button:has-text('left out')")
+        assert opened.problems == []
 
 
 def test_explore_lists_sorts_filters_and_links(results):

@@ -3,6 +3,7 @@
 
 const NO_COMPONENT = "one";
 const BEHIND = " behind its norm";
+const CONSTANT = " constant norm";
 const SIDES = ["query", "key", "value"];
 
 /** What a site is: of an edge, a read and a product, its ends; of others, its name. */
@@ -74,6 +75,16 @@ class Model {
     return this.senders.slice(0, receiver.endsWith(" mlp input") ? before + this.heads : before);
   }
 
+  /** Whether the model has such a place: every component that it names, and a receiver or a pattern to lead to. */
+  has(site, place = parseSite(site)) {
+    const named = [...site.matchAll(/layer \d+ (?:head \d+|mlp)/g)].map(([name]) => name);
+    if (!named.every((name) => this.components.includes(name))) return false;
+    const end = place.receiver ?? (place.kind === "product" ? `${place.head} pattern` : site);
+    return /^(token|pos|out|final( constant)? norm|layer \d+ (attention norm|mlp( input| norm)?|head \d+( .+)?))$/.test(
+      end,
+    );
+  }
+
   /** { logits, values }: [position × token], and what is at the recorded sites. */
   run(ids, offset, edits = {}, record = []) {
     return new ModelPass(this, ids, offset, edits, record).run();
@@ -94,16 +105,23 @@ class ModelPass {
     // By receiver: edges and paths that are edited or recorded, and what is edited behind its norm. By head: products.
     this.asked = { edge: new Map(), path: new Map(), read: new Map(), product: new Map() };
     this.touched = new Set();
+    this.bare = new Map(); // what divides the constants of receivers
+    this.fixed = new Map(); // what heads make of constants
     for (const site of new Set([...Object.keys(edits), ...record])) this.note(site);
   }
 
   note(site) {
     const place = parseSite(site);
+    if (!this.model.has(site, place)) throw new Error(`The model has no site ${site}.`);
     const add = (kind, key) => {
       if (!this.asked[kind].has(key)) this.asked[kind].set(key, []);
       this.asked[kind].get(key).push({ site, ...place });
     };
-    if (place.kind === "plain") {
+    if (site.endsWith(CONSTANT)) {
+      const receiver = site === `final${CONSTANT}` ? "out" : site.slice(0, -CONSTANT.length);
+      this.bare.set(receiver, this.edits[site].replaced);
+      this.touched.add(receiver);
+    } else if (place.kind === "plain") {
       const shared = site.match(/^(layer \d+) attention norm$/);
       const sides = (layer) => SIDES.flatMap((side) => this.headsOf(layer).map((head) => `${head} ${side}`));
       for (const receiver of shared ? sides(shared[1]) : [this.normed(site) ?? site]) this.touched.add(receiver);
@@ -144,6 +162,7 @@ class ModelPass {
       ),
     );
     for (const layer of model.layers) {
+      if (this.bare.size) for (const head of layer.heads) this.fixed.set(head.name, this.fixedBy(head, layer));
       const outputs = layer.heads.map((head) => this.head(head, layer));
       layer.heads.forEach((head, i) => this.send(head.name, outputs[i]));
       for (const stream of [this.stream, this.biases])
@@ -251,7 +270,46 @@ class ModelPass {
     for (let i = 0, at = 0; i < this.length; i++)
       for (let c = 0; c < size; c++, at++) value[at] = (gain[c] * spread[at]) / root[i] + bias[c];
     if (shares) this.shared = { group, value };
+    if (this.bare.has(receiver)) this.divideConstants(value, receiver, gain, root);
     return value;
+  }
+
+  /** Divides the constant part of what a receiver reads by something else than the rest. */
+  divideConstants(value, receiver, gain, root) {
+    const { size } = this.model;
+    const part = centred(this.constantPart(receiver), size);
+    const by = this.bare.get(receiver);
+    for (let i = 0, at = 0; i < this.length; i++) {
+      const change = 1 / (typeof by === "number" ? by : by[i]) - 1 / root[i];
+      for (let c = 0; c < size; c++, at++) value[at] += gain[c] * part[c] * change;
+    }
+  }
+
+  /** What of that which a receiver reads is the same for all inputs: biases, and what heads make of constants. */
+  constantPart(receiver) {
+    const part = this.biases.slice(0, this.model.size);
+    for (const sender of this.model.sendersTo(receiver)) {
+      const isCut = this.edits[`${sender} -> ${receiver}`]?.replaced !== undefined;
+      if (this.fixed.has(sender) && !isCut) addTo(part, this.fixed.get(sender));
+    }
+    const edit = this.edits[receiver];
+    return edit?.shifted === undefined ? part : edited(part, edit);
+  }
+
+  /** What a head sends whatever it attends to: its biases, and constants that its norm divides by a number. */
+  fixedBy(head, layer) {
+    const { size } = this.model;
+    const receiver = `${head.name} value`;
+    const { gain, bias } = layer.attentionNorm;
+    const sites = [normSite(receiver), `layer ${head.name.split(" ")[1]} attention norm`];
+    const edit = sites.map((site) => this.edits[site]).find(Boolean);
+    const by = edit?.replaced ?? this.bare.get(receiver);
+    const data = bias.slice();
+    if (typeof by === "number")
+      centred(this.constantPart(receiver), size).forEach((x, c) => (data[c] += (gain[c] * x) / by));
+    const { matrix, bias: own } = head.sides[2];
+    const value = addTo(product({ size, data }, matrix, 1), own);
+    return product({ size: value.length, data: value }, head.output, 1);
   }
 
   divisor(receiver, group, deviations) {
