@@ -162,12 +162,14 @@ def test_a_link_opens_the_page_with_the_same_input_and_interventions(browser, tm
     page.click("#lines-from button:text-is('a1')")
     after = page.inner_text("#strip")
     assert "model, before" in after
+    assert page.locator("#intervene [aria-pressed=true]").count() == 2
     again = open_file(browser, file)
     again.page.goto(file.as_uri() + page.get_attribute("#link", "href"))
     again.page.reload()
     again.page.wait_for_selector("body.ready")
     assert again.page.inner_text("#strip") == after
     assert again.page.input_value("#source") == "BOS 0 0 0 SEP"
+    assert again.page.locator("#intervene [aria-pressed=true]").count() == 2
     page.click("#clear")
     assert page.inner_text("#strip") == before
     page.fill("#source", "BOS 0 SEP")

@@ -62,9 +62,21 @@ def test_report_has_the_model_on_record_or_its_answers(tmp_path, monkeypatch, is
         opened = open_file(browser, folder / "report.html")
         said = opened.page.locator("#strip tr").nth(3).locator("td").all_inner_texts()
         assert said[start:end] == [tokens[-1]]
-        assert opened.page.inner_text("#agreement") == "Program and model agree at all 1 position that counts."
+        assert opened.page.inner_text("#agreement") == "Program and model agree at the one position that counts."
         assert opened.problems == []
     assert data["about"] == {"task": "the more frequent bit", "model": "1 layer, 1 head, 16 dimensions"}
+
+
+def test_a_page_that_would_be_too_large_goes_without_the_models_weights(tmp_path, monkeypatch):
+    folder = program_folder(tmp_path / "result", "sort", record("sort", 0.99, 4))
+    assert drasp("report", folder).code == 0
+    whole = (folder / "report.html").stat().st_size
+    monkeypatch.setattr("drasp.report.page.MAX_BYTES", whole - 500_000)
+    assert drasp("report", folder).code == 0
+    assert (folder / "report.html").stat().st_size <= whole - 500_000
+    data = page_data(folder / "report.html")
+    assert "tensors" not in data["model"]
+    assert data["examples"]["steps"][0]["model"]
 
 
 def test_report_goes_without_what_is_not_there(tmp_path):

@@ -139,13 +139,13 @@ function showAgreement(counts, differs, answers) {
   const unlike = counts.filter((counts_, i) => counts_ && differs[i]).length;
   const agreement = byId("agreement");
   agreement.classList.toggle("differs", unlike > 0);
-  const where = `${plural(counted, "position")} that count${counted === 1 ? "s" : ""}`;
+  const those = counted === 1 ? "the one position that counts" : `the ${counted} positions that count`;
   agreement.textContent = !answers.model
     ? data.model
       ? "The model is too large for the page: its answers are known for the examples and draws."
       : "The model was not at hand when this page was made: its answers are not known."
     : unlike
-      ? `Program and model differ at ${unlike} of the ${where}.`
-      : `Program and model agree at all ${where}.`;
+      ? `Program and model differ at ${counted === 1 ? "" : `${unlike} of `}${those}.`
+      : `Program and model agree at ${counted === 1 ? "" : "all of "}${those}.`;
   if (answers.before) agreement.textContent += " What the interventions changed is underlined.";
 }

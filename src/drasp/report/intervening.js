@@ -2,7 +2,11 @@
 
 /** A button that is in or out. */
 function chip(text, { title = "", pressed, onChange, classes = "" }) {
-  const button = el("button", { type: "button", class: `chip ${classes}`, title, "aria-pressed": pressed() }, text);
+  const button = el(
+    "button",
+    { type: "button", class: `chip ${classes}`, title, "aria-pressed": String(pressed()) },
+    text,
+  );
   button.addEventListener("click", () => {
     onChange(!pressed());
     button.setAttribute("aria-pressed", pressed());

@@ -177,17 +177,23 @@ class Report {
     const run = Object.assign(both.program, this.input, { labels: ids.map((id) => shown(program.vocabulary[id])) });
     run.patterns = both.model?.values ?? new Map();
     const answers = { program: programAnswers(run), model: this.modelAnswers(both.model, example) };
-    if (this.interventions.active) {
-      const before = this.interpreter.run(ids, offset);
-      const model = this.model.run(ids, offset);
-      answers.before = { program: programAnswers(before), model: answersOf(model.logits, ids.length) };
-    }
+    if (this.interventions.active) answers.before = this.untouched(ids, offset);
     showAnswers(run, example, answers);
     for (const card of this.cards) card.show(run);
     byId("which").textContent = this.examples.length ? `example ${this.place + 1} of ${this.examples.length}` : "";
     byId("link").href = this.address;
     this.milliseconds = performance.now() - start;
     byId("time").textContent = `${plural(ids.length, "token")}, drawn in ${this.milliseconds.toFixed(0)} ms`;
+  }
+
+  /** What program and model say without interventions; kept for as long as neither the input nor an op= changes. */
+  untouched(ids, offset) {
+    const key = `${inputKey(ids, offset)} ${this.editor.history.length}`;
+    if (this.before?.key !== key) {
+      const model = answersOf(this.model.run(ids, offset).logits, ids.length);
+      this.before = { key, program: programAnswers(this.interpreter.run(ids, offset)), model };
+    }
+    return this.before;
   }
 
   modelAnswers(run, example) {
