@@ -83,6 +83,27 @@ def test_the_introduction_is_folded_away_after_the_first_visit(browser, tmp_path
     opened.page.close()
 
 
+def test_a_case_that_speaks_against_a_line_can_be_seen(browser, tmp_path):
+    task, transformer = TASKS["bin_majority"], load_model(ZOO_FOLDER / "bin_majority")
+    program = translate(transformer, task.vocabulary, task.output)
+    found = {"tokens": ["BOS", "0", "1", "SEP"], "offset": 3, "source": ["BOS", "1", "1", "SEP"], "source_offset": 5}
+    record = evidence_record("decompiled", "sufficient")
+    record["causal"]["lines"][1]["case"] = found | {"position": 3}
+    file = tmp_path / "report.html"
+    file.write_bytes(report_page(program, record, draw_examples(program, task, transformer)))
+    opened = open_file(browser, file)
+    page = opened.page
+    page.click("#by-line a:text-is('see a case, at position 6')")
+    page.wait_for_selector("#lines-from [aria-pressed=true]")
+    assert page.locator("#intervene [aria-pressed=true]").all_inner_texts() == ["a1"]
+    assert page.evaluate("[drasp.report.input, drasp.report.interventions.source]") == [
+        {"ids": [task.vocabulary.ids[t] for t in found["tokens"]], "offset": 3},
+        {"ids": [task.vocabulary.ids[t] for t in found["source"]], "offset": 5},
+    ]
+    assert opened.problems == []
+    page.close()
+
+
 # ---------------------------------------------------------------------------------------------------- editing
 
 

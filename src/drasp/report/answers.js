@@ -47,6 +47,11 @@ function readInput(text, place) {
   return { ids, offset };
 }
 
+/** An address that opens this page as `parts` say; what is empty is left out. */
+function linkTo(parts) {
+  return `#${new URLSearchParams(Object.entries(parts).filter(([, value]) => value !== ""))}`;
+}
+
 const inputKey = (ids, offset) => `${offset}:${ids.join(",")}`;
 
 // ------------------------------------------------------------------------------------------------- answers

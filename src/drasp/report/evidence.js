@@ -81,6 +81,14 @@ function measureCell(measure) {
   );
 }
 
+/** A link to a case in which the line does not do in the program what it does in the model. */
+function caseLink({ line, case: found }) {
+  if (!found || !data.model?.tensors || !data.model.lines?.[line]) return null;
+  const [input, source] = [found.tokens, found.source].map((tokens) => tokens.map(typed).join(" "));
+  const href = linkTo({ input, offset: found.offset, from: line, source, "source-offset": found.source_offset });
+  return el("small", {}, el("a", { href }, `see a case, at position ${found.offset + found.position}`));
+}
+
 function showEvidence() {
   const { causal } = record;
   if (!causal) return;
@@ -112,6 +120,7 @@ function lineTable(causal) {
         { class: "stands" },
         line.stands_for,
         line.part?.dormant ? el("small", {}, "dormant: its whole component changes hardly an answer") : null,
+        caseLink(line),
       ),
       shownMeasures.map(([key]) => measureCell(line[key])),
     ),

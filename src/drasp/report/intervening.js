@@ -83,13 +83,11 @@ class InterventionPanel {
     this.report.update();
   }
 
-  /** Makes the source one of as many tokens as the input, if it is not; false where that which is typed is wrong. */
+  /** Makes the source one of as many tokens as the input, if it is not. */
   fit({ ids, offset }) {
-    const { interventions } = this;
-    if (!this.sets) return true;
+    if (!this.sets) return;
     byId("source-message").textContent = "";
-    if (interventions.source?.ids.length !== ids.length) this.setSource(this.anotherInput(ids, offset));
-    return true;
+    if (this.interventions.source?.ids.length !== ids.length) this.setSource(this.anotherInput(ids, offset));
   }
 
   /** An example of as many tokens, or else the input with one token changed. */

@@ -55,7 +55,9 @@ class Report {
     byId("differ").addEventListener("click", () =>
       this.choose(differing[(shownLast = (shownLast + 1) % differing.length)]),
     );
-    addEventListener("hashchange", () => this.follow(location.hash));
+    addEventListener("hashchange", () => {
+      if (this.follow(location.hash)) byId("try-title").scrollIntoView({ block: "nearest" });
+    });
   }
 
   rowsSwitch() {
@@ -106,7 +108,7 @@ class Report {
       Object.assign(parts, { off: [...off].join(","), from: [...from].join(","), patterns: [...patterns].join(",") });
       if (from.size) Object.assign(parts, { source: asTyped(source.ids), "source-offset": source.offset });
     }
-    return `#${new URLSearchParams(Object.entries(parts).filter(([, value]) => value !== ""))}`;
+    return linkTo(parts);
   }
 
   /** Shows what a link says; false where it says nothing. */
@@ -128,6 +130,7 @@ class Report {
         }
       }
       this.panel.show();
+      byId("intervene").open ||= this.interventions.active;
     }
     this.update();
     return true;
