@@ -167,6 +167,7 @@ def test_the_library_in_the_page_is_pythons(copying):
 # ------------------------------------------------------------------------------------- links, pictures, widths
 
 
+@pytest.mark.long
 def test_a_link_opens_the_page_with_the_same_input_and_interventions(browser, tmp_path):
     task, transformer = TASKS["bin_majority"], load_model(ZOO_FOLDER / "bin_majority")
     program = translate(transformer, task.vocabulary, task.output)

@@ -67,6 +67,7 @@ def test_report_has_the_model_on_record_or_its_answers(tmp_path, monkeypatch, is
     assert data["about"] == {"task": "the more frequent bit", "model": "1 layer, 1 head, 16 dimensions"}
 
 
+@pytest.mark.long
 def test_a_page_that_would_be_too_large_goes_without_the_models_weights(tmp_path, monkeypatch):
     folder = program_folder(tmp_path / "result", "sort", record("sort", 0.99, 4))
     assert drasp("report", folder).code == 0
