@@ -10,17 +10,19 @@ from torch import Tensor
 
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.swaps import model_swap, site_terms
-from drasp.edits import Edit, Replaced
+from drasp.edits import Replaced
 from drasp.errors import DraspError
 from drasp.forward import Forward
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import Aggregate, ElementWise, Project
-from drasp.measure import agreeing, predictions
+from drasp.measure import agreeing, predict, share
 from drasp.sequences import Sequences
 from drasp.sites import Anatomy, Component, Edge, Site, last_of, sides_of
 from drasp.tasks import Inputs
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output
+
+_TOKENS = 1000  # of a batch of inputs whose values are recorded: a long program has many of them
 
 
 def founded(program: Program, transformer: Transformer) -> Mechanism | None:
@@ -106,25 +108,26 @@ def means(program: Program, transformer: Transformer, inputs: Inputs, output: Ou
     """A component that is switched off stays at its mean, in the model and in the program."""
     components = [c for c in transformer.anatomy.senders if c.kind in ("head", "mlp")]
     lines = [s.name for s in program.statements if isinstance(s, Aggregate | ElementWise)]
-    real = torch.arange(inputs.ids.shape[1]) < inputs.sizes[:, None]
-    sequences = Sequences(inputs.ids, inputs.positions)
-    in_model = Forward(transformer, record=components)(sequences)
-    in_program = Interpreter.of(program).run(sequences, record=lines).values
-
-    def mean(value: Tensor) -> Tensor:
-        return value.expand(*real.shape, -1)[real].double().mean(0)
-
-    of_components = {component: mean(in_model.values[component]) for component in components}
-    before = predictions(in_model.logits, output)
+    forward, interpreter = Forward(transformer, record=components), Interpreter.of(program)
+    sums: dict[str, Tensor] = {}
+    for _, batch in inputs.batches(_TOKENS):
+        sequences = Sequences(batch.ids, batch.positions)
+        real = torch.arange(batch.ids.shape[1]) < batch.sizes[:, None]
+        in_model = {str(site): value for site, value in forward(sequences).values.items()}
+        for name, value in (in_model | {**interpreter.run(sequences, record=lines).values}).items():
+            total = value.expand(*real.shape, -1)[real].double().sum(0)
+            sums[name] = sums[name] + total if name in sums else total
+    found = {name: total / int(inputs.sizes.sum()) for name, total in sums.items()}
+    before, dtype = predict(transformer, inputs, output), transformer.token_embedding.dtype
 
     def changed(component: Component) -> float:
-        edits: dict[Site, Edit] = {component: Replaced(of_components[component].to(in_model.logits.dtype))}
-        after = predictions(Forward(transformer, edits)(sequences).logits, output)
-        return 1 - float(agreeing(before, after, inputs.counted).double().mean())
+        edited = Forward(transformer, {component: Replaced(found[str(component)].to(dtype))})
+        after = predict(lambda ids, positions: edited(Sequences(ids, positions)).logits, inputs, output)
+        return 1 - share(agreeing(before, after, inputs.counted)).value
 
     return Means(
-        {str(component): value for component, value in of_components.items()},
-        {name: mean(in_program[name]) for name in lines},
+        {str(component): found[str(component)] for component in components},
+        {name: found[name] for name in lines},
         {str(component): changed(component) for component in components},
         len(inputs),
     )
