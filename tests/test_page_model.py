@@ -21,7 +21,8 @@ from random_models import random_gpt2
 from test_forward import sites_of
 
 SCRIPTS = [
-    FsPath(drasp.report.__file__).with_name(name) for name in ("edits.js", "matrices.js", "interpreter.js", "model.js")
+    FsPath(drasp.report.__file__).with_name(name)
+    for name in ("edits.js", "matrices.js", "interpreter.js", "model.js", "forward.js")
 ]
 ZOO = sorted(folder for folder in ZOO_FOLDER.iterdir() if folder.is_dir())
 # In the browser of the other pages' tests.

@@ -63,3 +63,18 @@ function whenIdle(action) {
     });
   };
 }
+
+/** A text beside the pointer. */
+const tip = {
+  show(text, x, y) {
+    const node = byId("tip");
+    node.textContent = text;
+    node.hidden = false;
+    const { width, height } = node.getBoundingClientRect();
+    node.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - width - 8))}px`;
+    node.style.top = `${y + height + 24 > innerHeight ? y - height - 12 : y + 16}px`;
+  },
+  hide() {
+    byId("tip").hidden = true;
+  },
+};

@@ -66,7 +66,7 @@ function evidenceOf(name) {
 
 const ORIGINS = {
   own: "the model's own numbers",
-  approximated: "numbers fitted to what this part of the model says",
+  approximated: "other numbers: rounded, or fitted to what this part of the model says",
   named: "replaced by a name of the library",
   unknown: "whose numbers these are is not known",
 };
@@ -96,6 +96,8 @@ function showEvidence() {
   byId("whole").append(wholeTable(causal));
   byId("by-line").append(lineTable(causal));
   if (data.model?.left_out) byId("left-out").append(...leftOut(data.model));
+  if (record.reasons?.length)
+    byId("left-out").append(el("h3", {}, "What speaks against it"), el("ul", {}, reasonItems(record.reasons)));
 }
 
 function wholeTable(causal) {

@@ -23,6 +23,10 @@ function verdict() {
   return record.match_accuracy == null || causal ? null : ["answers alike; by what means was not measured", "bad"];
 }
 
+function reasonItems(reasons) {
+  return reasons.map((reason) => el("li", {}, reason));
+}
+
 function showHead() {
   const name = record.task || record.model || "A D-RASP program";
   byId("title").textContent = name;
@@ -31,10 +35,11 @@ function showHead() {
   if (words) byId("verdict").classList.add(look);
   else byId("verdict").remove();
   byId("summary").textContent = summary();
+  // Of many reasons the first few stand here, and all of them with the evidence, where that is shown.
   const reasons = record.reasons ?? [];
-  const few = reasons.slice(0, 3).map((reason) => el("li", {}, reason));
+  const few = reasonItems(record.causal ? reasons.slice(0, 3) : reasons);
   if (reasons.length > few.length)
-    few.push(el("li", {}, `and ${reasons.length - few.length} more, below under Evidence`));
+    few.push(el("li", {}, el("a", { href: "#evidence" }, `and ${reasons.length - few.length} more`)));
   byId("reasons").replaceChildren(...few);
   const facts = [];
   const fact = (term, value, more = "") =>

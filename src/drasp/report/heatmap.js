@@ -21,20 +21,6 @@ function shortened(text, room) {
   return `${letters.join("")}…`;
 }
 
-const tip = {
-  show(text, x, y) {
-    const node = byId("tip");
-    node.textContent = text;
-    node.hidden = false;
-    const { width, height } = node.getBoundingClientRect();
-    node.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - width - 8))}px`;
-    node.style.top = `${y + height + 24 > innerHeight ? y - height - 12 : y + 16}px`;
-  },
-  hide() {
-    byId("tip").hidden = true;
-  },
-};
-
 const onScreen = new IntersectionObserver(
   (entries) => entries.forEach((entry) => entry.target.heatmap.visibility(entry.isIntersecting)),
   { rootMargin: "200px" },

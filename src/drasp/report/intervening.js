@@ -55,7 +55,12 @@ class InterventionPanel {
         classes: "gone",
         title: `It has no line of its own: it has gone into those that read ${into.join(", ")}, and only the model is changed.`,
       };
-    return { text: component };
+    const shared = Object.values(data.model.lines).find(
+      ({ components }) => components.includes(component) && components.length > 1,
+    );
+    const title =
+      shared && `Its line stands for ${shared.components.join(" and ")}: the program follows when all are off.`;
+    return { text: component, title: title ?? "" };
   }
 
   show() {

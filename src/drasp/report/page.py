@@ -32,12 +32,13 @@ _ROUNDINGS = (0, 8, 12, 16)
 # What a page has of the model's weights.
 _WEIGHTS = ("shape", "precision", "tensors")
 
-_STYLES = ("base.css", "report.css")
+_STYLES = ("base.css", "panels.css", "report.css")
 _SCRIPTS = (
     "edits.js",
     "matrices.js",
     "interpreter.js",
     "model.js",
+    "forward.js",
     "interventions.js",
     "library.js",
     "dom.js",
