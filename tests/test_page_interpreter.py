@@ -10,17 +10,20 @@ import torch
 
 import drasp.report
 from cases import CASES, PAPER_CASES, case
+from drasp.edits import Edit, Replaced, Scaled, Shifted
 from drasp.language import Interpreter, Program, parse
 from drasp.language.function_primitives import function_primitives
 from drasp.model_files import load_model
 from drasp.report.data import packed, program_data, tensor_arrays
 from drasp.report.page import MAX_LINES
+from drasp.sequences import Sequences
 from drasp.tasks import TASKS, load_task
 from drasp.translation import translate, translation_size
+from page_edits import in_page
 from published import MODELS, needs_published_models
 from random_programs import random_program
 
-INTERPRETER = Path(drasp.report.__file__).with_name("interpreter.js")
+SCRIPTS = [Path(drasp.report.__file__).with_name(name) for name in ("edits.js", "matrices.js", "interpreter.js")]
 # In the browser of the other pages' tests.
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -36,7 +39,8 @@ DIFFERENCES = """(cases) => cases.map(([ids, offset, logits]) => {
 @pytest.fixture(scope="module")
 def interpreter_page(browser):
     page = browser.new_page()
-    page.add_script_tag(path=INTERPRETER)
+    for script in SCRIPTS:
+        page.add_script_tag(path=script)
     yield page
     page.close()
 
@@ -98,6 +102,40 @@ def test_the_page_computes_what_python_computes_for_published_models(interpreter
     task = TASKS[folder.name.split("-")[0]]
     program = translate(transformer, task.vocabulary, task.output)
     check_equal(interpreter_page, program, random_inputs(program, 50, seed=2, longest=12))
+
+
+EDITED = """(cases) => cases.map(([ids, offset, edits]) => {
+    for (const edit of Object.values(edits))
+        for (const key of Object.keys(edit)) if (Array.isArray(edit[key])) edit[key] = Float64Array.from(edit[key]);
+    return [...ready.run(ids, offset, edits).values.get("prediction").data];
+})"""
+
+
+@torch.no_grad()
+def test_edits_of_variables_do_in_the_page_what_they_do_in_python(interpreter_page):
+    for seed in range(8):
+        program = random_program(random.Random(seed))
+        interpreter_page.evaluate(SET_UP, [program_data(program), packed(tensor_arrays(program))])
+        interpreter, rng = Interpreter(program, torch.float64), np.random.default_rng(seed)
+        names = [s.name for s in program.statements if s.name != "prediction"]
+        names += ["token", "pos", "one", *(f"{s.name} pattern" for s in program.statements if s.kind == "aggregate")]
+        cases, expected = [], []
+        for ids, offset in random_inputs(program, 8, seed, longest=10):
+            inputs = Sequences(torch.tensor([ids]), torch.arange(offset, offset + len(ids))[None])
+            chosen = rng.choice(names, size=min(2, len(names)), replace=False)
+            shapes = {name: interpreter.run(inputs, record=[name]).values[name].shape for name in chosen}
+            edits = {name: edit_of(shape, name.endswith(" pattern"), rng) for name, shape in shapes.items()}
+            expected.append(interpreter.run(inputs, edits).logits.flatten())
+            cases.append([ids, offset, {name: in_page(edit) for name, edit in edits.items()}])
+        for found, logits in zip(interpreter_page.evaluate(EDITED, cases), expected, strict=True):
+            torch.testing.assert_close(torch.tensor(found, dtype=torch.float64), logits, rtol=1e-6, atol=1e-4)
+
+
+def edit_of(shape: tuple[int, ...], is_pattern: bool, rng: np.random.Generator) -> Edit:
+    value = torch.as_tensor(rng.random(shape) + 0.3)  # nothing can be divided by 0
+    if is_pattern:
+        value = value.tril() / value.tril().sum(-1, keepdim=True)
+    return [Replaced(value), Scaled(0.3, value), Scaled(0.5, 1.0), Shifted(value)][int(rng.integers(4))]
 
 
 def test_the_page_knows_every_function_of_the_library(interpreter_page):

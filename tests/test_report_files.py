@@ -9,6 +9,9 @@ import pytest
 from browser import chromium, open_file
 from cases import CASES
 from command import drasp, fails
+from drasp.causal import Evidence
+from drasp.causal.evidence import LineEvidence
+from drasp.causal.measures import Measure
 from drasp.language import program_files
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -35,7 +38,11 @@ def page_data(file: Path) -> dict:
     return json.loads(file.read_text().split('id="data">')[1].split("</script>")[0])
 
 
-def test_report_has_the_answers_of_the_model_on_record(tmp_path):
+@pytest.mark.parametrize("is_in_the_page", [True, False])
+def test_report_has_the_model_on_record_or_its_answers(tmp_path, monkeypatch, is_in_the_page):
+    if not is_in_the_page:
+        monkeypatch.setattr("drasp.report.model._SMALL", 0)
+        monkeypatch.setattr("drasp.report.model._LARGEST", 1000)
     folder = program_folder(tmp_path / "result", "binary majority", record("bin_majority", 0.99, 3))
     result = drasp("report", folder)
     assert result.code == 0, result.err
@@ -50,15 +57,34 @@ def test_report_has_the_answers_of_the_model_on_record(tmp_path):
     tokens = [data["program"]["vocabulary"][i] for i in first["ids"]]
     start, end = first["counted"]
     assert tokens[start] == "SEP"
-    assert [data["program"]["vocabulary"][answer[0]] for answer in first["model"][start:end]] == [tokens[-1]]
+    assert ("tensors" in data["model"]) == is_in_the_page
+    with chromium() as browser:
+        opened = open_file(browser, folder / "report.html")
+        said = opened.page.locator("#strip tr").nth(3).locator("td").all_inner_texts()
+        assert said[start:end] == [tokens[-1]]
+        assert opened.page.inner_text("#agreement") == "Program and model agree at the one position that counts."
+        assert opened.problems == []
     assert data["about"] == {"task": "the more frequent bit", "model": "1 layer, 1 head, 16 dimensions"}
+
+
+@pytest.mark.long
+def test_a_page_that_would_be_too_large_goes_without_the_models_weights(tmp_path, monkeypatch):
+    folder = program_folder(tmp_path / "result", "sort", record("sort", 0.99, 4))
+    assert drasp("report", folder).code == 0
+    whole = (folder / "report.html").stat().st_size
+    monkeypatch.setattr("drasp.report.page.MAX_BYTES", whole - 500_000)
+    assert drasp("report", folder).code == 0
+    assert (folder / "report.html").stat().st_size <= whole - 500_000
+    data = page_data(folder / "report.html")
+    assert "tensors" not in data["model"]
+    assert data["examples"]["steps"][0]["model"]
 
 
 def test_report_goes_without_what_is_not_there(tmp_path):
     folder = program_folder(tmp_path / "result", "binary majority", record("lost.py:mine", 0.9, 3, model="lost"))
     assert drasp("report", folder).code == 0
     data = page_data(folder / "report.html")
-    assert data["examples"]["steps"][0]["model"] is None
+    assert data["model"] is None
     folder = program_folder(tmp_path / "by hand", "layer norm")
     before = {path.name for path in folder.iterdir()}
     assert drasp("report", folder).code == 0
@@ -70,7 +96,7 @@ def test_report_takes_a_model_and_a_task_that_the_user_names(tmp_path):
     assert drasp("report", folder, "--model", "bin_majority").code == 0
     data = page_data(folder / "report.html")
     assert data["record"] == {"model": "bin_majority", "task": "bin_majority"}
-    assert data["examples"]["steps"][0]["model"] is not None
+    assert data["model"]["tensors"]
 
 
 def test_report_refuses_what_it_cannot_read(tmp_path):
@@ -93,6 +119,39 @@ def results(tmp_path) -> Path:
     program_folder(tmp_path / "a#b<i>", "tomita 2", record("tomita2", 1.0, 2))
     assert drasp("report", tmp_path / "a#b<i>").code == 0
     return tmp_path
+
+
+def test_explore_tells_the_evidence_and_shows_the_pick_as_naming_left_it(tmp_path):
+    good, bad = Measure(0.97, 80, (0.93, 1.0), "passed"), Measure(0.4, 60, (0.3, 0.5), "failed")
+    whole = dict.fromkeys(("model_cut_down", "program", "edited", "attention", "interchange", "splice"), good)
+    lines = (
+        LineEvidence("a1", "layer 0 head 0", "own", interchange=good),
+        LineEvidence("m1", "x", "own", interchange=bad),
+    )
+    evidence = Evidence(**whole, complement=bad, lines=lines)
+    more = {"grade": "sufficient", "causal": evidence.to_json(), "pruned_lines": 3}
+    program_folder(tmp_path / "one", "binary majority", record("bin_majority", 0.99, 3, **more) | {"lines": 2})
+    program_folder(tmp_path / "two", "sort", record("sort", 0.95, 4))
+    damaged = record("tomita2", 1.0, 2, causal={"program": 1})
+    program_folder(tmp_path / "damaged", "tomita 2", damaged)
+    made = drasp("explore", tmp_path)
+    assert "left out" in made.err
+    assert "damaged/result.json: causal: " in made.err
+    with chromium() as browser:
+        opened = open_file(browser, tmp_path / "index.html")
+        page = opened.page
+        titles = [title.rstrip(" ↑↓") for title in page.locator("#results thead th").all_inner_texts()]
+        rows = [row.locator("td").all_inner_texts() for row in page.locator("#results tbody tr").all()]
+        told = [{title: row[titles.index(title)] for title in titles} for row in rows]
+        assert told[0]["grade"] == "sufficient"
+        assert told[0]["lines passed"] == "1 of 2"
+        assert told[0]["on changed inputs"] == "✓ 0.97"
+        assert told[0]["left out"] == "✗ 0.40"
+        assert told[1]["lines passed"] == told[1]["left out"] == "–"
+        picks = page.locator("#chart .series .dot.pick title").all_text_contents()
+        assert "bin_majority with names: 2 lines, agreement 0.990 (the pick)" in picks
+        page.click("#results thead button:has-text('left out')")
+        assert opened.problems == []
 
 
 def test_explore_lists_sorts_filters_and_links(results):

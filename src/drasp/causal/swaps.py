@@ -113,7 +113,7 @@ def _part_inputs(mechanism: Mechanism, name: str, heard: Heard) -> tuple[Sender,
 def recorded_sites(swap: ModelSwap, anatomy: Anatomy) -> set[Site]:
     """What has to be known of a source."""
     inputs = (Edge(sender, t.mlp.receivers[0]) for t in swap.through for sender in t.inputs)
-    return {part for site in (*swap.sites, *inputs) for part in _terms(site, anatomy)}
+    return {part for site in (*swap.sites, *inputs) for part in site_terms(site, anatomy)}
 
 
 class SwappedModel:
@@ -144,7 +144,7 @@ class SwappedModel:
         """Each site moves to the source's value; a site that stands in several sums moves as often as they say."""
         moves: dict[Site, float] = {}
         for site in sites:
-            for part, factor in _terms(site, self.transformer.anatomy).items():
+            for part, factor in site_terms(site, self.transformer.anatomy).items():
                 moves[part] = moves.get(part, 0.0) + factor
         return {
             site: Replaced(self.source[site]) if factor == 1 else Scaled(1 - factor, self.source[site])
@@ -153,7 +153,7 @@ class SwappedModel:
         }
 
 
-def _terms(site: Site, anatomy: Anatomy) -> dict[Site, float]:
+def site_terms(site: Site, anatomy: Anatomy) -> dict[Site, float]:
     """A site as a sum of those that a model has, each with its factor."""
     match site:
         case Edge(Path() as sender, receiver):

@@ -31,8 +31,12 @@ const ABOUT = {
   prediction: "what the logits make of the next token",
 };
 
-/** The figures that a line has: each with a caption and a function from a run to a grid. */
-function figuresOf(line) {
+/** From which difference of attention weights on a cell is marked. */
+const UNLIKE = 0.1;
+
+/** The figures that a line has: each with a caption and a function from a run to a grid. `heads` are those that an
+    aggregate stands for, whose own attention is shown beside the line's. */
+function figuresOf(line, heads) {
   const tokens = (run) => run.labels;
   const activation = (value, labels, title) => (run) => {
     const own = value(run);
@@ -73,13 +77,18 @@ function figuresOf(line) {
     case "aggregate": {
       const basis = program.bases[line.name];
       const value = { caption: line.name, grid: activation(own, basisLabels(program, basis), basisName(basis)) };
-      if (!line.selectors.length) return [value];
+      if (!line.selectors.length && !heads.length) return [value];
       const weights = {
-        caption: `attention: softmax of ${line.selectors.join("+")}`,
+        caption: line.selectors.length ? `attention: softmax of ${line.selectors.join("+")}` : "attention: uniform",
         square: true,
-        grid: attention((run) => run.weights(line.selectors)),
+        grid: attention((run) => run.weights(line)),
       };
-      return [weights, value];
+      const theirs = heads.map((head) => ({
+        caption: `the model's ${head}`,
+        square: true,
+        grid: (run) => besideOwn(attention((of) => of.patterns.get(`${head} pattern`))(run), run.weights(line)),
+      }));
+      return [weights, ...theirs, value];
     }
     case "norm":
       return [{ caption: line.name, grid: activation((run) => ({ size: 1, data: own(run).divisor }), ["norm"], "") }];
@@ -110,6 +119,18 @@ function figuresOf(line) {
   ];
 }
 
+/** A head's attention with the cells marked in which it differs from the line's, and how much the two overlap. */
+function besideOwn(grid, ours) {
+  let overlap = 0;
+  for (let i = 0; i < ours.length; i++) overlap += Math.min(ours[i], grid.values[i]);
+  return {
+    ...grid,
+    marked: (row, column) =>
+      Math.abs(ours[row * grid.columns + column] - grid.values[row * grid.columns + column]) > UNLIKE,
+    told: `overlap with the line's ${(overlap / grid.rows).toFixed(2)}`,
+  };
+}
+
 const FEW_ROWS = 24;
 let allRows = false;
 
@@ -126,10 +147,16 @@ function visibleRows(value, count, length) {
   return matter.slice(0, FEW_ROWS).sort((a, b) => a - b);
 }
 
+/** What a line is in the model, in a few words. */
+function standsFor(name) {
+  const known = data.model?.lines?.[name]?.stands_for;
+  return known ? el("span", { class: "stands" }, ` – in the model: ${known}`) : null;
+}
+
 class Card {
-  constructor(line, number_, variables, onPick) {
+  constructor(line, number_, variables, heads, onPick) {
     this.line = line;
-    this.figures = figuresOf(line).map((figure) => ({
+    this.figures = figuresOf(line, heads).map((figure) => ({
       ...figure,
       host: el("div"),
       note: el("span", { class: "note" }),
@@ -143,8 +170,14 @@ class Card {
     this.node = el(
       "article",
       { class: "card", id: `line-${number_}`, "aria-label": `line ${number_}` },
-      el("h3", {}, el("span", { class: "line-number" }, `${number_}.`), el("code", {}, coloured(line, variables))),
-      el("p", { class: "about" }, ABOUT[line.kind]),
+      el(
+        "h3",
+        {},
+        el("span", { class: "line-number" }, `${number_}.`),
+        el("code", {}, coloured(line, variables)),
+        lineBadge(line.name),
+      ),
+      el("p", { class: "about" }, ABOUT[line.kind], standsFor(line.name)),
       this.problem,
       this.body,
     );
@@ -164,7 +197,7 @@ class Card {
     for (const { heatmap, grid, note, caption } of this.figures) {
       const made = grid(run);
       heatmap.show({ name: caption, ...made });
-      note.textContent = made.hidden > 0 ? `(${made.hidden} smaller rows hidden)` : "";
+      note.textContent = made.hidden > 0 ? `(${made.hidden} smaller rows hidden)` : (made.told ?? "");
     }
   }
 

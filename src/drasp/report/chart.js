@@ -63,3 +63,15 @@ function drawSeries(one, x, y) {
   }
   return group;
 }
+
+/** The frontier of a result as pruning left it, and its program where naming has changed its length or agreement. */
+function frontierSeries(
+  { frontier, lines, match_accuracy: match, match_interval: interval, pruned_lines: pruned },
+  name = "",
+) {
+  const points = frontier.map((one) => ({ lines: one.lines, match: one.match_accuracy, interval: one.match_interval }));
+  const series = [{ name, points, pick: pruned ?? lines }];
+  const isThere = points.some((one) => one.lines === lines && one.match === match);
+  if (isThere || match == null) return series;
+  return [...series, { name: `${name} with names`.trim(), points: [{ lines, match, interval }], pick: lines }];
+}

@@ -13,6 +13,7 @@ from drasp.language.bases import Basis, Named, One, Positions, Products, Space, 
 from drasp.language.checker import Activation
 from drasp.language.remarks import remark
 from drasp.language.syntax import (
+    DEFAULT_SCALE,
     Network,
     Operand,
     PrimitiveFunction,
@@ -23,6 +24,7 @@ from drasp.language.syntax import (
     Statement,
     TensorName,
 )
+from drasp.language.tensor_primitives import tensor_primitives
 
 
 def program_data(program: Program) -> dict[str, Any]:
@@ -32,9 +34,34 @@ def program_data(program: Program) -> dict[str, Any]:
         "special": program.vocabulary.special,
         "positions": program.n_positions,
         "output": program.output,
-        "bases": {name: _basis(kind.basis) for name, kind in types.items() if isinstance(kind, Activation)},
+        "bases": {name: _basis(kind.basis) for name, kind in types.items() if isinstance(kind, Activation)}
+        | dict.fromkeys(_says_tokens(program), _basis(Tokens(program.vocabulary))),
         "statements": [_statement(statement) for statement in program.statements],
+        "library": {kind: _library(kind) for kind in ("select", "project")} | {"scale": DEFAULT_SCALE},
     }
+
+
+def _says_tokens(program: Program) -> list[str]:
+    """Variables of unnamed directions that a project takes for tokens as they are: the space is the vocabulary."""
+    types = variable_types(program)
+    found: list[str] = []
+    for statement in program.statements:
+        match statement:
+            case Project(input=Operand(name), op=PrimitiveTensor("diagonal")):
+                match types[name]:
+                    case Activation(Space(count)) if count == len(program.vocabulary):
+                        found.append(name)
+                    case _:
+                        pass
+            case _:
+                pass
+    return found
+
+
+def _library(statement: str) -> list[dict[str, Any]]:
+    """How the tensors of the library are written in a statement, and which of them have a vector form."""
+    texts = ((p, p.select if statement == "select" else p.project) for p in tensor_primitives().values())
+    return [{"name": p.name, "text": text, "vector": p.has_vector} for p, text in texts if text is not None]
 
 
 def _basis(basis: Basis) -> dict[str, Any]:

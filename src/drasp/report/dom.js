@@ -49,3 +49,32 @@ function percent(x, digits = 1) {
 function plural(count, word) {
   return `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 }
+
+/** A function that does something once the browser has nothing else to do, however often it is asked to. */
+function whenIdle(action) {
+  let waiting = false;
+  const start = globalThis.requestIdleCallback ?? ((callback) => setTimeout(callback, 100));
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    start(() => {
+      waiting = false;
+      action();
+    });
+  };
+}
+
+/** A text beside the pointer. */
+const tip = {
+  show(text, x, y) {
+    const node = byId("tip");
+    node.textContent = text;
+    node.hidden = false;
+    const { width, height } = node.getBoundingClientRect();
+    node.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - width - 8))}px`;
+    node.style.top = `${y + height + 24 > innerHeight ? y - height - 12 : y + 16}px`;
+  },
+  hide() {
+    byId("tip").hidden = true;
+  },
+};

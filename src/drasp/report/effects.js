@@ -6,6 +6,27 @@
 
 const SHOWN_SAMPLES = 12;
 const SHOWN_COLUMNS = 18;
+const CONTEXT = 16; // letters
+
+/** A position of an input, with the tokens that lead up to it, the last of which is its own. */
+function contextLabel(ids, position) {
+  let text = "";
+  for (let i = position; i >= 0; i--) {
+    const longer = `${shown(program.vocabulary[ids[i]])} ${text}`.trim();
+    if (text && longer.length > CONTEXT) return `${position}: … ${text}`;
+    text = longer;
+  }
+  return `${position}: ${text}`;
+}
+
+/** Labels of which no two are alike. */
+function distinct(labels) {
+  const seen = new Map();
+  return labels.map((label) => {
+    seen.set(label, (seen.get(label) ?? 0) + 1);
+    return seen.get(label) === 1 ? label : `${label} (${seen.get(label)})`;
+  });
+}
 
 function isUnnamed(line) {
   return line.kind === "element_wise_op" && Boolean(line.function.network);
@@ -75,7 +96,7 @@ class Effects {
   }
 
   inputAt(line, run, position) {
-    return this.inputsOf(line).flatMap((operand) => Array.from(denseRow(run.read(operand), position)));
+    return this.inputsOf(line).flatMap((operand) => Array.from(denseRow(run.read(operand, line), position)));
   }
 
   /** What an output at a position adds to the logits, summed over all ways that end in a project. */
@@ -107,12 +128,12 @@ class Effects {
     const seen = new Map();
     for (const { example, run } of this.runs) {
       if (!run.values.has(line.name)) return null;
-      example.ids.forEach((id, position) => {
+      example.ids.forEach((_, position) => {
         if (!isCounted(example, example.ids, position)) return;
         const input = this.inputAt(line, run, position);
         const key = input.map((x) => x.toFixed(3)).join(" ");
         if (seen.has(key) || seen.size > 2000) return;
-        const label = `${shown(this.program.vocabulary[id])} at ${position}`;
+        const label = contextLabel(example.ids, position);
         seen.set(key, { label, input, logits: this.logitsOf(line, ways, run, position) });
       });
     }
@@ -142,10 +163,10 @@ class Effects {
     return basisLabels(this.program, this.program.bases[name]);
   }
 
-  sideAt([name, norm], run, position) {
-    const line = this.program.statements.find((one) => one.name === name);
+  sideAt(select, operand, run, position) {
+    const line = this.program.statements.find((one) => one.name === operand[0]);
     if (line && isUnnamed(line)) return this.inputAt(line, run, position);
-    return Array.from(denseRow(run.read([name, norm]), position));
+    return Array.from(denseRow(run.read(operand, select), position));
   }
 }
 
@@ -209,11 +230,11 @@ function logitsPanel(effects, line) {
   const choice = chooser.querySelector("select");
   choice.value = mostTelling(samples.map((sample) => sample.effect));
   const hosts = [el("div"), el("div")];
-  const [inputMap, effectMap] = hosts.map((host) => new Heatmap(host, { maxCell: 34 }));
+  const [inputMap, effectMap] = hosts.map((host) => new Heatmap(host, { maxCell: 34, labelRoom: 190 }));
   const draw = () => {
     const token = Number(choice.value);
     const rows = extremes(samples.sort((a, b) => b.effect[token] - a.effect[token]));
-    const labels = rows.map((sample) => sample.label);
+    const labels = distinct(rows.map((sample) => sample.label));
     const [inputs, results] = [rows.map((sample) => sample.input), rows.map((sample) => sample.effect)];
     const directions = largestColumns(inputs, SHOWN_COLUMNS);
     const tokens = largestColumns(results, Math.min(12, vocabulary.length), [token]);
@@ -241,10 +262,10 @@ function pairsPanel(effects, select) {
   const chooser = tokenChooser(vocabulary, "for queries at", "any token");
   const choice = chooser.querySelector("select");
   const hosts = [el("div"), el("div"), el("div")];
-  const [queryMap, keyMap, scoreMap] = hosts.map((host) => new Heatmap(host, { maxCell: 34 }));
+  const [queryMap, keyMap, scoreMap] = hosts.map((host) => new Heatmap(host, { maxCell: 34, labelRoom: 190 }));
   const side = (map, title, operand, rows, place) => {
-    const values = rows.map((pair) => effects.sideAt(operand, pair.run, pair[place]));
-    const labels = rows.map((pair) => `${shown(vocabulary[pair.example.ids[pair[place]]])} at ${pair[place]}`);
+    const values = rows.map((pair) => effects.sideAt(select, operand, pair.run, pair[place]));
+    const labels = distinct(rows.map((pair) => contextLabel(pair.example.ids, pair[place])));
     const columns = largestColumns(values, SHOWN_COLUMNS);
     map.show(rowsGrid(`${title} of ${select.name}`, labels, values, effects.sideLabels(operand), columns, title));
   };
@@ -292,7 +313,7 @@ function showEffects(effects, host) {
     }
     for (const line of effects.selects) add(line.text, pairsPanel(effects, line));
   };
-  // Samples take a moment to compute, so they wait until somebody looks, or prints.
-  new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && show()).observe(host);
+  // Samples take a moment to compute, so they wait until there is time for them, or somebody prints.
+  whenIdle(show)();
   addEventListener("beforeprint", show);
 }

@@ -1,7 +1,7 @@
 """Inputs that a report carries along, with the model's answers where the model is at hand."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from drasp.language import Interpreter, Program
-from drasp.measure import agreeing, predict
+from drasp.measure import agreeing, predict, predictions
 from drasp.tasks import Inputs, Task
 from drasp.transformer import Transformer
+from drasp.vocabulary import Output
 
 _LENGTHS = (6, 4, 8, 10, 12, 15, 20, 25, 30, 35, 40, 50, 60, 70, 80, 90, 100, 120, 135, 150)
 _SHORT_DRAWS, _DRAWS, _SHORT = 100, 60, 20
-_TRIED, _DISAGREEMENTS = 300, 8
+_TRIED, _DISAGREEMENTS, _MEASURED = 300, 8, 60
 
 
 @dataclass(frozen=True)
@@ -27,25 +28,47 @@ class Example:
     counted: tuple[int, int]
     model: list[list[int]] | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return {"ids": self.ids, "offset": self.offset, "counted": self.counted, "model": self.model}
+    def to_json(self, with_answers: bool) -> dict[str, Any]:
+        plain = {"ids": self.ids, "offset": self.offset, "counted": self.counted}
+        return plain | {"model": self.model} if with_answers else plain
 
 
 @dataclass(frozen=True)
 class Examples:
-    """`steps` go from short to long, `draws` are more of them, `differing` those on which program and model differ."""
+    """`steps` go from short to long, `draws` are more of them, `differing` those on which program and model differ.
+
+    The model whose answers they hold is `transformer`; `pool` are more inputs to measure on.
+    """
 
     steps: list[Example]
     draws: list[Example]
     differing: list[Example]
     about_task: str = ""
-    about_model: str = ""
+    transformer: Transformer | None = None
+    pool: Inputs | None = None
+
+    @property
+    def about_model(self) -> str:
+        if self.transformer is None:
+            return ""
+        layers, heads = len(self.transformer.layers), self.transformer.n_heads
+        return (
+            f"{layers} layer{'s' if layers > 1 else ''}, {heads} head{'s' if heads > 1 else ''}"
+            f"{' each' if layers > 1 and heads > 1 else ''}, {self.transformer.d_model} dimensions"
+        )
+
+    def answered_alike(self, model: Transformer, output: Output) -> bool:
+        """Whether another model, of as many tokens, says what this one does wherever that is recorded."""
+        return all(
+            example.model is None or said(model, example, output) == example.model
+            for example in (*self.steps, *self.draws, *self.differing)
+        )
 
 
 def draw_examples(program: Program, task: Task | None, transformer: Transformer | None = None) -> Examples:
     """Without a task that fits the program, inputs are random tokens."""
     if task is None or task.vocabulary.tokens != program.vocabulary.tokens or task.n_positions > program.n_positions:
-        return Examples(*_random_tokens(program), [], about_model=_about(transformer))
+        return Examples(*_random_tokens(program, transformer), [], transformer=transformer)
     rng = np.random.default_rng(0)
     lengths = _nearest(task.lengths, _LENGTHS)
     at_zero = _examples(task.inputs(lengths, rng, random_offsets=False), task, transformer)
@@ -57,29 +80,21 @@ def draw_examples(program: Program, task: Task | None, transformer: Transformer 
     short = task.pool(_SHORT_DRAWS, rng, longest=max(_SHORT, task.lengths[0]))
     draws = [*_examples(short, task, transformer), *_examples(task.pool(_DRAWS, rng), task, transformer)]
     differing = _disagreements(program, task, transformer, rng) if transformer else []
-    return Examples(steps, draws, differing, task.about, _about(transformer))
+    pool = task.pool(_MEASURED, rng) if transformer else None
+    return Examples(steps, draws, differing, task.about, transformer, pool)
 
 
 def _nearest(there: Sequence[int], wanted: Sequence[int]) -> np.ndarray:
     return np.array([min(there, key=lambda n: abs(n - length)) for length in wanted])
 
 
-def _about(transformer: Transformer | None) -> str:
-    if transformer is None:
-        return ""
-    layers, heads = len(transformer.layers), transformer.n_heads
-    return (
-        f"{layers} layer{'s' if layers > 1 else ''}, {heads} head{'s' if heads > 1 else ''}"
-        f"{' each' if layers > 1 and heads > 1 else ''}, {transformer.d_model} dimensions"
-    )
-
-
-def _random_tokens(program: Program) -> tuple[list[Example], list[Example]]:
+def _random_tokens(program: Program, transformer: Transformer | None) -> tuple[list[Example], list[Example]]:
     rng = np.random.default_rng(0)
     longest = min(24, program.n_positions)
 
     def draw(length: int) -> Example:
-        return Example(rng.integers(len(program.vocabulary), size=length).tolist(), 0, (0, length))
+        example = Example(rng.integers(len(program.vocabulary), size=length).tolist(), 0, (0, length))
+        return replace(example, model=said(transformer, example, program.output)) if transformer else example
 
     return [draw(min(n, longest)) for n in (6, 3, 8, 12, 16, 24)], [
         draw(int(rng.integers(1, longest + 1))) for _ in range(40)
@@ -96,6 +111,14 @@ def _example(inputs: Inputs, row: int, said: Tensor | None) -> Example:
     counted = inputs.counted[row].nonzero()[:, 0].tolist()
     answers = None if said is None else [_tokens(answer) for answer in said[:size]]
     return Example(inputs.ids[row, :size].tolist(), int(inputs.offsets[row]), (counted[0], counted[-1] + 1), answers)
+
+
+@torch.no_grad()
+def said(model: Transformer, example: Example, output: Output) -> list[list[int]]:
+    """What a model says at each position of an example."""
+    positions = example.offset + torch.arange(len(example.ids))
+    logits = model(torch.tensor([example.ids]), positions[None])
+    return [_tokens(answer) for answer in predictions(logits, output)[0]]
 
 
 def _tokens(answer: Tensor) -> list[int]:

@@ -1,12 +1,15 @@
 """`drasp explore`: one page over many result folders."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from drasp.causal import Evidence
+from drasp.causal.measures import Measure
 from drasp.errors import DraspError
 from drasp.output_folder import MARK, write_file
-from drasp.records import Record, read_record
+from drasp.records import Record, WrongFieldError, read_record
 from drasp.report.html import page
 from drasp.report.page import REPORT
 from drasp.training.files import read_metrics
@@ -42,7 +45,7 @@ def write_index(folder: Path) -> tuple[Path, int, list[str]]:
         raise DraspError(f"{folder}: no result below it; `drasp decompile MODEL --out {folder}/NAME` makes one")
     bins = list(dict.fromkeys(name for entry in rows for name in entry["accuracies"] or {}))
     data = {"title": folder.resolve().name, "rows": rows, "bins": bins}
-    styles, scripts = ("base.css", "explore.css"), ("dom.js", "chart.js", "explore.js")
+    styles, scripts = ("base.css", "explore.css"), ("dom.js", "chart.js", "evidence.js", "explore.js")
     write_file(file, page("explore.html", f"{folder.resolve().name} – drasp", styles, scripts, data))
     return file, len(rows), problems
 
@@ -61,15 +64,40 @@ def row(record: Record, result: Path, base: Path) -> dict[str, Any]:
         "method": record.method,
         "verdict": record.verdict,
         "grade": record.grade,
+        "evidence": _evidence(record, result),
         "match": record.match_accuracy,
         "lines": record.lines,
         "seconds": record.seconds,
         "named": sum(count.get("named", 0) for count in counts) / total if total else None,
         "accuracies": _accuracies(model),
-        "frontier": [
-            {"lines": p.lines, "match": p.match_accuracy, "interval": p.match_interval} for p in record.frontier or ()
-        ],
+        "series": {
+            "frontier": [asdict(point) for point in record.frontier or ()],
+            "lines": record.lines,
+            "match_accuracy": record.match_accuracy,
+            "match_interval": record.match_interval,
+            "pruned_lines": record.pruned_lines,
+        },
     }
+
+
+def _evidence(record: Record, result: Path) -> dict[str, Any] | None:
+    """What decides of each line, and what the verdict is made of besides; a record may come from anybody."""
+    if record.causal is None:
+        return None
+    try:
+        evidence = Evidence.from_json(record.causal)
+    except WrongFieldError as error:
+        raise DraspError(f"{result / MARK}: causal: {error}; make the result anew") from None
+    whole = {"edited": evidence.edited, "complement": evidence.complement}
+    deciding = ("interchange", "interchange_cut_down", "attention_cut_down")
+    return {
+        "lines": [{name: _measure(getattr(line, name)) for name in deciding} for line in evidence.lines],
+        **{name: _measure(measure) for name, measure in whole.items()},
+    }
+
+
+def _measure(measure: Measure | None) -> dict[str, Any] | None:
+    return {"value": measure.value, "n": measure.n, "status": measure.status} if measure else None
 
 
 def _accuracies(model: str) -> dict[str, float] | None:

@@ -1,22 +1,46 @@
 /* What stands above and below the program: its figures, the frontier, the passes. */
 
-const VERDICTS = {
-  decompiled: "✓ decompiled",
-  answers_only: "answers alike, by other means",
-  not_decompilable: "not decompilable",
-};
+/** The introduction is open on the first visit, and folded away after it. */
+function showIntroduction() {
+  const seen = "drasp has been introduced";
+  try {
+    byId("intro").open = localStorage.getItem(seen) === null;
+    localStorage.setItem(seen, "yes");
+  } catch {
+    // A browser that remembers nothing shows it every time.
+  }
+}
+
+/** What was measured, in a few words, and whether that is what one would want. */
+function verdict() {
+  const { verdict: found, grade, method, causal } = record;
+  if (found === "not_decompilable") return ["not decompilable", "bad"];
+  if (found === "answers_only") return ["answers alike, by other means", "bad"];
+  if (found === "decompiled" && grade === "complete") return ["does what the model does: complete", "good"];
+  if (found === "decompiled" && grade === "sufficient")
+    return ["enough to give the model's answers: sufficient", "good"];
+  if (method === "translate") return ["exact translation", "good"];
+  return record.match_accuracy == null || causal ? null : ["answers alike; by what means was not measured", "bad"];
+}
+
+function reasonItems(reasons) {
+  return reasons.map((reason) => el("li", {}, reason));
+}
 
 function showHead() {
   const name = record.task || record.model || "A D-RASP program";
   byId("title").textContent = name;
-  if (record.verdict) {
-    byId("verdict").textContent = VERDICTS[record.verdict] + (record.grade ? `: ${record.grade}` : "");
-    byId("verdict").classList.add(record.verdict === "decompiled" ? "good" : "bad");
-  } else {
-    byId("verdict").remove();
-  }
+  const [words, look] = verdict() ?? ["", ""];
+  byId("verdict").textContent = words;
+  if (words) byId("verdict").classList.add(look);
+  else byId("verdict").remove();
   byId("summary").textContent = summary();
-  byId("reasons").replaceChildren(...(record.reasons ?? []).map((reason) => el("li", {}, reason)));
+  // Of many reasons the first few stand here, and all of them with the evidence, where that is shown.
+  const reasons = record.reasons ?? [];
+  const few = reasonItems(record.causal ? reasons.slice(0, 3) : reasons);
+  if (reasons.length > few.length)
+    few.push(el("li", {}, el("a", { href: "#evidence" }, `and ${reasons.length - few.length} more`)));
+  byId("reasons").replaceChildren(...few);
   const facts = [];
   const fact = (term, value, more = "") =>
     value && facts.push(el("div", {}, el("dt", {}, term), el("dd", {}, value, more ? el("small", {}, more) : null)));
@@ -26,8 +50,15 @@ function showHead() {
     fact("Agreement", percent(record.match_accuracy), `95 %: ${percent(low)} to ${percent(high)}, ${count}`);
   }
   fact("Lines", String(program.statements.length), namedCounts());
-  if (record.task_accuracy != null)
-    fact("Right on its task", percent(record.task_accuracy), "the program itself");
+  const tested = (record.causal?.lines ?? []).map((line) => decisive(line)?.status ?? "not_applicable");
+  const count = (status) => tested.filter((one) => one === status).length;
+  if (tested.length)
+    fact(
+      "Evidence",
+      `${count("passed")} of ${plural(tested.length, "line")} passed`,
+      `${count("failed")} failed, ${count("untested")} untested, ${count("not_applicable")} not applicable`,
+    );
+  if (record.task_accuracy != null) fact("Right on its task", percent(record.task_accuracy), "the program itself");
   if (record.largest_logit_difference != null)
     fact("Exact translation", record.largest_logit_difference.toExponential(1), "largest logit difference");
   if (record.task) fact("Task", record.task, data.about.task);
@@ -53,15 +84,19 @@ function summary() {
     return `A program of ${size} for ${plural(program.vocabulary.length, "token")} and ${plural(program.positions, "position")}.`;
   const alike = `answers as the model does on ${percent(record.match_accuracy)} of inputs that the search has not seen`;
   if (record.verdict === "answers_only")
-    return `This program of ${size} ${alike}, but not by the same means: interventions tell the two apart.`;
+    return `This program of ${size} ${alike}, but was not shown to do so by the same means: interventions tell the two apart, or find too little to compare.`;
   if (record.verdict !== "decompiled")
     return `No short program does what this transformer does. The best one found has ${size} and ${alike}.`;
+  const stays = "and the model's answers stay when all that the program leaves out comes from another input";
   const what = {
-    complete: "does what the transformer does, and what it leaves out does not matter",
-    sufficient: "is enough to give the transformer's answers, by its own means",
+    complete: `does what the model does: a line from another input has the effect that it has in the model${
+      record.causal?.complement.status === "passed" ? `, ${stays}` : ""
+    }`,
+    sufficient:
+      "is enough to give the model's answers, by the model's own means; that it is all that the model does was not shown",
   };
   // Results of before interventions were made say nothing of means.
-  return `This program of ${size} ${what[record.grade] ? `${what[record.grade]}; it ` : ""}${alike}.`;
+  return `This program of ${size} ${what[record.grade] ? `${what[record.grade]}. It ` : ""}${alike}.`;
 }
 
 function namedCounts() {
@@ -85,20 +120,12 @@ function showSearch() {
         {},
         "Programs found, by length and agreement; the pick is filled, the broken line is what was asked for.",
       ),
-      frontierChart(frontierSeries(frontier), { minMatch: record.min_match ?? null }),
+      frontierChart(frontierSeries({ ...record, lines: program.statements.length }), {
+        minMatch: record.min_match ?? null,
+      }),
     );
   }
   if (record.passes?.length) byId("passes").append(passTable(record.passes));
-}
-
-/** The frontier as pruning left it, and the program of this page where naming has changed its length or agreement. */
-function frontierSeries(frontier) {
-  const point = (one) => ({ lines: one.lines, match: one.match_accuracy, interval: one.match_interval });
-  const lines = program.statements.length;
-  const series = [{ name: "", points: frontier.map(point), pick: record.pruned_lines ?? lines }];
-  const there = frontier.some((one) => one.lines === lines && one.match_accuracy === record.match_accuracy);
-  if (!there) series.push({ name: "with names", points: [point({ ...record, lines })], pick: lines });
-  return series;
 }
 
 /** Steps of the same pass that follow each other are one row. */

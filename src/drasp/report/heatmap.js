@@ -1,71 +1,6 @@
 /* Matrices as pictures: labelled axes that stay in view, zoom, and every cell readable by mouse, finger or keys.
 
-   A canvas as large as the view is drawn from the part of the matrix that is scrolled to, so that size costs nothing.
-   Scales are safe for colour-blind eyes: one hue from the page's ground for what is never negative, and orange-blue
-   (negative-positive) for the rest. */
-
-const PALETTES = {
-  light: {
-    positive: ["#ffffff", "#d3e5f4", "#92bfe0", "#4a8dc4", "#1a5c97", "#0a325c"],
-    negative: ["#ffffff", "#fde3c8", "#f9b878", "#e7852f", "#b5530d", "#6e2c02"],
-    masked: "#e3e6ea",
-    missing: "#c9ced6",
-    text: "#4a5362",
-    faint: "#8a93a1",
-    cursor: "#111827",
-    grid: "#ffffff",
-  },
-  dark: {
-    positive: ["#161b22", "#17334f", "#1f598d", "#3a8dd2", "#6dbaff", "#a6daff"],
-    negative: ["#161b22", "#46280f", "#84460f", "#cb7320", "#ff9a3f", "#ffbe7e"],
-    masked: "#2b313a",
-    missing: "#444c58",
-    text: "#aab4c2",
-    faint: "#76818f",
-    cursor: "#f3f6fa",
-    grid: "#0f1319",
-  },
-};
-const darkMode = matchMedia("(prefers-color-scheme: dark)");
-let printing = false;
-
-function palette() {
-  return darkMode.matches && !printing ? PALETTES.dark : PALETTES.light;
-}
-
-function channels(hex) {
-  return [1, 3, 5].map((start) => parseInt(hex.slice(start, start + 2), 16));
-}
-
-/** The colour of a share from 0 to 1 along a list of stops. */
-function blend(stops, share) {
-  const place = Math.min(1, Math.max(0, share)) * (stops.length - 1);
-  const from = Math.min(stops.length - 2, Math.floor(place));
-  const [a, b] = [channels(stops[from]), channels(stops[from + 1])];
-  return a.map((x, i) => Math.round(x + (b[i] - x) * (place - from)));
-}
-
-const COLOURS = new Map();
-
-/** 511 colours, from -1 to 1, as ImageData holds them: red in the lowest byte. */
-function colourTable(colours) {
-  if (!COLOURS.has(colours)) {
-    const table = Uint32Array.from({ length: 511 }, (_, i) => {
-      const share = (i - 255) / 255;
-      return pixel(blend(share < 0 ? colours.negative : colours.positive, Math.abs(share)));
-    });
-    COLOURS.set(colours, table);
-  }
-  return COLOURS.get(colours);
-}
-
-function pixel([red, green, blue]) {
-  return 0xff000000 + blue * 0x10000 + green * 0x100 + red;
-}
-
-function brightness(colour) {
-  return 0.299 * (colour & 255) + 0.587 * ((colour >> 8) & 255) + 0.114 * ((colour >> 16) & 255);
-}
+   A canvas as large as the view is drawn from the part of the matrix that is scrolled to, so that size costs nothing. */
 
 const FONT = '11px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
 const measuring = document.createElement("canvas").getContext("2d");
@@ -86,20 +21,6 @@ function shortened(text, room) {
   return `${letters.join("")}…`;
 }
 
-const tip = {
-  show(text, x, y) {
-    const node = byId("tip");
-    node.textContent = text;
-    node.hidden = false;
-    const { width, height } = node.getBoundingClientRect();
-    node.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - width - 8))}px`;
-    node.style.top = `${y + height + 24 > innerHeight ? y - height - 12 : y + 16}px`;
-  },
-  hide() {
-    byId("tip").hidden = true;
-  },
-};
-
 const onScreen = new IntersectionObserver(
   (entries) => entries.forEach((entry) => entry.target.heatmap.visibility(entry.isIntersecting)),
   { rootMargin: "200px" },
@@ -109,8 +30,19 @@ const allHeatmaps = new Set();
 
 class Heatmap {
   /** `square`: cells as wide as high, as many as fit (a tensor); else rows of one height (a variable). */
-  constructor(host, { square = false, maxHeight = 420, maxCell = 46 } = {}) {
-    Object.assign(this, { host, square, maxHeight, maxCell, grid: null, zoom: 1, cursor: null, dirty: false });
+  constructor(host, { square = false, maxHeight = 420, maxCell = 46, labelRoom = 110, onCell = null } = {}) {
+    Object.assign(this, {
+      host,
+      square,
+      maxHeight,
+      maxCell,
+      labelRoom,
+      onCell,
+      grid: null,
+      zoom: 1,
+      cursor: null,
+      dirty: false,
+    });
     // Asked of the browser only when they change: asking on every drawing would make it lay out the page each time.
     Object.assign(this, { roomWidth: 0, scrolled: [0, 0] });
     this.near = false;
@@ -138,7 +70,10 @@ class Heatmap {
     });
     this.view.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
-    this.canvas.addEventListener("pointerdown", (event) => this.point(event));
+    this.canvas.addEventListener("pointerdown", (event) => {
+      this.point(event);
+      if (this.cursor) this.onCell?.(...this.cursor);
+    });
     this.canvas.addEventListener("pointerleave", () => this.select(null));
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     this.canvas.addEventListener("blur", () => this.select(null));
@@ -148,7 +83,7 @@ class Heatmap {
   }
 
   /** `grid`: name; rows, columns and their values row by row; whether causal (what is right of the diagonal is not
-      seen); labels and titles of both axes; and a text for a cell. */
+      seen); labels and titles of both axes; a text for a cell; and which cells are marked. */
   show(grid) {
     const same = this.grid && this.grid.rows === grid.rows && this.grid.columns === grid.columns;
     if (!same) this.cursor = null;
@@ -196,7 +131,7 @@ class Heatmap {
     const width = this.roomWidth;
     if (!width || !grid) return;
     const longest = (labels) => labels.reduce((most, label) => Math.max(most, textWidth(label)), 0);
-    const rowRoom = Math.min(longest(grid.rowLabels), width < 500 ? 70 : 110);
+    const rowRoom = Math.min(longest(grid.rowLabels), this.labelRoom, Math.max(70, width * 0.3));
     const columnRoom = Math.min(longest(grid.columnLabels), 70);
     this.left = Math.ceil(rowRoom) + 10 + (grid.rowTitle ? 16 : 0);
     const room = width - this.left - 2;
@@ -241,7 +176,10 @@ class Heatmap {
   draw(always = false) {
     if (!this.grid || !this.viewWidth) return;
     this.dirty = !this.near && !always;
-    if (this.dirty) return;
+    if (this.dirty) {
+      drawTheRest();
+      return;
+    }
     const { canvas, grid, left, top, cellWidth, cellHeight } = this;
     const ratio = devicePixelRatio || 1;
     canvas.width = this.viewWidth * ratio;
@@ -296,6 +234,7 @@ class Heatmap {
     context.imageSmoothingEnabled = cellWidth < 1;
     context.drawImage(small, place.x(c0), place.y(r0), width * cellWidth, height * cellHeight);
     if (cellWidth >= 7 && cellHeight >= 7) this.drawGrid(context, [r0, r1], [c0, c1], place, colours);
+    if (grid.marked) this.drawMarks(context, [r0, r1], [c0, c1], place, colours);
     if (cellHeight >= 15 && cellWidth >= this.numberRoom) this.drawNumbers(context, [r0, r1], [c0, c1], place);
     context.strokeStyle = colours.masked;
     context.strokeRect(place.x(0) + 0.5, place.y(0) + 0.5, grid.columns * cellWidth - 1, grid.rows * cellHeight - 1);
@@ -320,6 +259,20 @@ class Heatmap {
       context.lineTo(place.x(c1), Math.round(place.y(r)) - 0.5);
     }
     context.stroke();
+  }
+
+  drawMarks(context, [r0, r1], [c0, c1], place, colours) {
+    const { grid, cellWidth, cellHeight } = this;
+    context.strokeStyle = colours.mark;
+    context.fillStyle = colours.mark;
+    context.lineWidth = 1.5;
+    for (let r = r0; r < r1; r++) {
+      for (let c = c0; c < Math.min(c1, grid.causal ? r + 1 : c1); c++) {
+        if (!grid.marked(r, c)) continue;
+        if (cellWidth < 5) context.fillRect(place.x(c), place.y(r), Math.max(1, cellWidth), Math.max(1, cellHeight));
+        else context.strokeRect(place.x(c) + 1, place.y(r) + 1, cellWidth - 3, cellHeight - 3);
+      }
+    }
   }
 
   drawNumbers(context, [r0, r1], [c0, c1], place) {
@@ -450,13 +403,19 @@ class Heatmap {
     const { grid } = this;
     const where = grid.cell ? grid.cell(row, column) : `${grid.rowLabels[row]}, ${grid.columnLabels[column]}`;
     const hidden = grid.causal && column > row;
-    return `${where}: ${hidden ? "not seen (it comes later)" : preciseNumber(grid.values[row * grid.columns + column])}`;
+    const value = hidden ? "not seen (it comes later)" : preciseNumber(grid.values[row * grid.columns + column]);
+    return `${where}: ${value}${grid.marked?.(row, column) ? " (the program's line differs here)" : ""}`;
   }
 }
 
 function preciseNumber(x) {
   return Number.isFinite(x) ? String(Number(x.toPrecision(6))) : String(x);
 }
+
+/** What is out of view is drawn when there is time, so that it is there in a picture of the whole page. */
+const drawTheRest = whenIdle(() => {
+  for (const heatmap of allHeatmaps) if (heatmap.dirty) heatmap.draw(true);
+});
 
 function redrawAll() {
   for (const heatmap of allHeatmaps) heatmap.draw(printing);

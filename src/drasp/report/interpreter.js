@@ -1,118 +1,10 @@
-"use strict";
 /* Runs a D-RASP program in the page, line by line, as drasp's interpreter in Python does.
 
    What makes it fast enough for every keystroke: one-hot variables stay indices and are looked up, nothing after
    the query is computed, and the first two matrices of an MLP are multiplied beforehand where that is less work.
    Values are 64-bit floats throughout, so that the two interpreters differ by rounding alone. */
 
-/** The tensors of a page: all in one deflated block, each with its bytes grouped by their place in a number. */
-async function unpackTensors(packed) {
-  const compressed = Uint8Array.from(atob(packed.data), (character) => character.charCodeAt(0));
-  const stream = new Blob([compressed]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
-  const tensors = new Map();
-  for (const { name, shape, width, start } of packed.entries) {
-    const count = shape.reduce((product, size) => product * size, 1);
-    const plain = new Uint8Array(count * width);
-    for (let plane = 0; plane < width; plane++) {
-      const from = start + plane * count;
-      for (let i = 0; i < count; i++) plain[i * width + plane] = bytes[from + i];
-    }
-    // All of one type, so that the loops over them are compiled for that type alone.
-    const data = width === 4 ? Float64Array.from(new Float32Array(plain.buffer)) : new Float64Array(plain.buffer);
-    const [rows, columns] = shape.length === 2 ? shape : [1, shape[0]];
-    tensors.set(name, { rows, columns, data });
-  }
-  return tensors;
-}
-
-// ------------------------------------------------------------------------------------------------- values
-// An activation is one-hot, { size, index, weight } (weight null: 1 everywhere), or dense, { size, data }.
-
-/** The entry of an activation along one direction at one position. */
-function entry(value, direction, position) {
-  if (value.data) return value.data[position * value.size + direction];
-  if (value.index[position] !== direction) return 0;
-  return value.weight ? value.weight[position] : 1;
-}
-
-function denseRow(value, position) {
-  if (value.data) return value.data.subarray(position * value.size, (position + 1) * value.size);
-  const row = new Float64Array(value.size);
-  row[value.index[position]] = value.weight ? value.weight[position] : 1;
-  return row;
-}
-
-/** Adds value × matrix to `out` [length × matrix.columns]. */
-function addProduct(out, value, matrix, length) {
-  const { columns, data } = matrix;
-  if (value.data) {
-    // Two positions at a time; the last one of an odd number is its own partner, with a weight of 0.
-    for (let i = 0; i < length; i += 2) addTwoRows(out, i, Math.min(i + 1, length - 1), value, matrix);
-    return out;
-  }
-  for (let i = 0; i < length; i++) {
-    const [source, target] = [value.index[i] * columns, i * columns];
-    const weight = value.weight ? value.weight[i] : 1;
-    for (let c = 0; c < columns; c++) out[target + c] += weight * data[source + c];
-  }
-  return out;
-}
-
-/** Two vectors times a matrix. Rows that meet only zeros are left out, and four of the others are read at a time: a
-    number that has been fetched is used twice, and a sum is stored once for four products. */
-function addTwoRows(out, first, second, { size, data: vector }, { columns, data }) {
-  const [from, other, target, aside] = [first * size, second * size, first * columns, second * columns];
-  const partner = first === second ? 0 : 1;
-  const rows = [];
-  for (let r = 0; r < size; r++) if (vector[from + r] !== 0 || vector[other + r] !== 0) rows.push(r);
-  for (let next = 0; next < rows.length; next += 4) {
-    // Where fewer than four are left, the last one stands in for the rest, with a weight of 0.
-    const [r0, r1, r2, r3] = [0, 1, 2, 3].map((i) => rows[Math.min(next + i, rows.length - 1)]);
-    const [w1, w2, w3] = [1, 2, 3].map((i) => (next + i < rows.length ? 1 : 0));
-    const [p0, p1, p2, p3] = [
-      vector[from + r0],
-      w1 * vector[from + r1],
-      w2 * vector[from + r2],
-      w3 * vector[from + r3],
-    ];
-    const [q0, q1, q2, q3] = [r0, r1, r2, r3].map((r, i) => partner * [1, w1, w2, w3][i] * vector[other + r]);
-    const [k0, k1, k2, k3] = [r0 * columns, r1 * columns, r2 * columns, r3 * columns];
-    for (let c = 0; c < columns; c++) {
-      const a0 = data[k0 + c];
-      const a1 = data[k1 + c];
-      const a2 = data[k2 + c];
-      const a3 = data[k3 + c];
-      out[target + c] += p0 * a0 + p1 * a1 + p2 * a2 + p3 * a3;
-      out[aside + c] += q0 * a0 + q1 * a1 + q2 * a2 + q3 * a3;
-    }
-  }
-}
-
-function product(value, matrix, length) {
-  return addProduct(new Float64Array(length * matrix.columns), value, matrix, length);
-}
-
 // ---------------------------------------------------------------------------------------------- functions
-
-/** The error function: a series whose terms are all positive, so that nothing cancels. */
-function erf(x) {
-  const size = Math.abs(x);
-  if (size > 6) return Math.sign(x);
-  let term = size;
-  let sum = size;
-  for (let n = 1; term > sum * 1e-17; n++) {
-    term *= (2 * size * size) / (2 * n + 1);
-    sum += term;
-  }
-  return Math.sign(x) * (2 / Math.sqrt(Math.PI)) * Math.exp(-size * size) * sum;
-}
-
-const ACTIVATIONS = {
-  gelu_new: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x * x * x))),
-  gelu: (x) => 0.5 * x * (1 + erf(x / Math.SQRT2)),
-  relu: (x) => Math.max(x, 0),
-};
 
 function sum(values) {
   let total = 0;
@@ -182,9 +74,12 @@ class Interpreter {
     this.multiplied = new Map();
   }
 
-  /** Every variable's value on one input. A line that the page cannot compute, and what reads it, has none. */
-  run(ids, offset) {
-    return new Run(this, ids, offset).trace();
+  /** Every variable's value on one input. A line that the page cannot compute, and what reads it, has none.
+
+      Edits are by variable; of "a1 pattern", the attention weights of an aggregate; and of "a1 -> logits1", what one
+      line reads of another. */
+  run(ids, offset, edits = {}) {
+    return new Run(this, ids, offset, edits).trace();
   }
 
   /** The tensors of an MLP, with input × hidden multiplied out where the input has fewer directions. */
@@ -204,15 +99,15 @@ class Interpreter {
 }
 
 class Run {
-  constructor(interpreter, ids, offset) {
+  constructor(interpreter, ids, offset, edits = {}) {
     const { vocabulary, positions } = interpreter.program;
-    this.interpreter = interpreter;
-    this.length = ids.length;
+    Object.assign(this, { interpreter, edits, length: ids.length });
     this.values = new Map([
       ["token", { size: vocabulary.length, index: Int32Array.from(ids), weight: null }],
       ["pos", { size: positions, index: Int32Array.from(ids, (_, i) => offset + i), weight: null }],
       ["one", { size: 1, index: new Int32Array(ids.length), weight: null }],
     ]);
+    for (const [name, value] of this.values) this.values.set(name, this.settled(name, value));
     this.attention = new Map();
   }
 
@@ -220,7 +115,7 @@ class Run {
     for (const line of this.interpreter.program.statements) {
       if (line.reads.every((name) => this.values.has(name))) {
         const value = this.compute(line);
-        if (value) this.values.set(line.name, value);
+        if (value) this.values.set(line.name, this.settled(line.name, value));
       }
     }
     return this;
@@ -235,13 +130,13 @@ class Run {
       case "element_wise_op":
         return this.apply(
           line.function,
-          line.inputs.map((operand) => this.read(operand)),
+          line.inputs.map((operand) => this.read(operand, line)),
         );
       case "norm":
-        return { divisor: this.rootMeanSquare(this.combine(line.op, line.inputs), line.eps) };
+        return { divisor: this.rootMeanSquare(this.combine(line), line.eps) };
       case "project": {
         const op = this.tensor(line.op);
-        return { size: op.columns, data: product(this.read(line.input), op, this.length) };
+        return { size: op.columns, data: product(this.read(line.input, line), op, this.length) };
       }
       case "prediction":
         return this.predict(line);
@@ -253,9 +148,18 @@ class Run {
     return this.interpreter.tensors.get(name);
   }
 
-  /** A variable, divided by a norm where the program says so. */
-  read([name, norm]) {
-    const value = this.values.get(name);
+  /** A value after the edit of that name, if there is one. */
+  settled(name, value) {
+    const edit = this.edits[name];
+    if (!edit) return value;
+    if (value.scores) return { scores: edited(value.scores, edit) };
+    if (value.divisor) return { divisor: edited(value.divisor, edit) };
+    return { size: value.size, data: edited(dense(value, this.length), edit) };
+  }
+
+  /** What a line reads of a variable, divided by a norm where the program says so. */
+  read([name, norm], line) {
+    const value = this.settled(`${name} -> ${line.name}`, this.values.get(name));
     if (norm === null) return value;
     const { divisor } = this.values.get(norm);
     if (!value.data) return { ...value, weight: divisor.map((x) => 1 / x) };
@@ -268,10 +172,11 @@ class Run {
   scores(line) {
     const { length } = this;
     const op = this.tensor(line.op);
-    const key = this.read(line.key);
+    const key = this.read(line.key, line);
     // All queries are alike where the query is the constant: one row is enough.
-    const alike = line.query[0] === "one" && line.query[1] === null;
-    const wanted = alike ? op.data : product(this.read(line.query), op, length);
+    const alike =
+      line.query[0] === "one" && line.query[1] === null && !this.edits.one && !this.edits[`one -> ${line.name}`];
+    const wanted = alike ? op.data : product(this.read(line.query, line), op, length);
     const scores = new Float64Array(length * length);
     for (let q = 0; q < length; q++) {
       const row = alike ? 0 : q * op.columns;
@@ -289,31 +194,25 @@ class Run {
     return scores;
   }
 
-  /** The causal softmax of the sum of the selectors; uniform where there are none. */
-  weights(selectors) {
-    const name = selectors.join("+");
-    if (this.attention.has(name)) return this.attention.get(name);
+  /** The attention weights of an aggregate: the causal softmax of the sum of its selectors, uniform without any. */
+  weights({ name, selectors }) {
+    const key = this.edits[`${name} pattern`] ? name : selectors.join("+");
+    if (this.attention.has(key)) return this.attention.get(key);
     const { length } = this;
-    const weights = new Float64Array(length * length);
+    const scores = new Float64Array(length * length);
     for (const selector of selectors) {
-      const { scores } = this.values.get(selector);
-      for (let i = 0; i < weights.length; i++) weights[i] += scores[i];
+      const own = this.values.get(selector).scores;
+      for (let i = 0; i < scores.length; i++) scores[i] += own[i];
     }
-    for (let q = 0; q < length; q++) {
-      const row = weights.subarray(q * length, q * length + q + 1);
-      let largest = -Infinity;
-      for (const x of row) if (x > largest) largest = x;
-      let total = 0;
-      for (let k = 0; k <= q; k++) total += row[k] = Math.exp(row[k] - largest);
-      for (let k = 0; k <= q; k++) row[k] /= total;
-    }
-    this.attention.set(name, weights);
-    return weights;
+    const edit = this.edits[`${name} pattern`];
+    const weights = causalSoftmax(scores, length);
+    this.attention.set(key, edit ? edited(weights, edit) : weights);
+    return this.attention.get(key);
   }
 
   aggregate(line) {
     const { length } = this;
-    const value = this.read(line.value);
+    const value = this.read(line.value, line);
     const out = new Float64Array(length * value.size);
     const add = (target, key, share) => {
       if (!value.data) {
@@ -323,16 +222,16 @@ class Run {
       const from = key * value.size;
       for (let c = 0; c < value.size; c++) out[target + c] += share * value.data[from + c];
     };
-    if (!line.selectors.length) {
+    if (!line.selectors.length && !this.edits[`${line.name} pattern`]) {
       for (let i = 0; i < length; i++) {
         if (i) out.copyWithin(i * value.size, (i - 1) * value.size, i * value.size);
         add(i * value.size, i, 1);
       }
       return out.map((x, i) => x / (Math.floor(i / value.size) + 1));
     }
-    const weights = this.weights(line.selectors);
+    const weights = this.weights(line);
     for (let q = 0; q < length; q++) {
-      for (let k = 0; k <= q; k++) {
+      for (let k = 0; k < length; k++) {
         const share = weights[q * length + k];
         if (share !== 0) add(q * value.size, k, share);
       }
@@ -342,12 +241,13 @@ class Run {
 
   // ----------------------------------------------------------------------------------- element by element
 
-  /** The weighted sum of variables that a norm or an MLP begins with. */
-  combine(name, inputs) {
-    const values = inputs.map((operand) => this.read(operand));
-    const columns = this.tensor(`${name}.0`).columns;
+  /** The weighted sum of variables that a norm begins with. */
+  combine(line) {
+    const columns = this.tensor(`${line.op}.0`).columns;
     const out = new Float64Array(this.length * columns);
-    values.forEach((value, i) => addProduct(out, value, this.tensor(`${name}.${i}`), this.length));
+    line.inputs.forEach((operand, i) =>
+      addProduct(out, this.read(operand, line), this.tensor(`${line.op}.${i}`), this.length),
+    );
     return { size: columns, data: out };
   }
 

@@ -41,6 +41,7 @@ class Listing {
           coloured(line, variables),
           line.comment ? el("span", { class: "c-comment" }, `  # ${line.comment}`) : null,
         ),
+        lineBadge(line.name),
       );
       row.addEventListener("click", () => onPick(i));
       row.addEventListener("keydown", (event) => {
@@ -82,6 +83,13 @@ class Listing {
         node.classList.toggle("is-reader", readBy.includes(i));
       });
     }
+  }
+
+  /** Says of a line that its op= was edited, or no longer. */
+  mark(line) {
+    const row = this.rows.find((one) => one.dataset.name === line.name);
+    row.querySelector(".edited")?.remove();
+    if (line.edited) row.querySelector("code").append(el("span", { class: "edited" }, `  edited: ${line.edited}`));
   }
 
   pick(index) {

@@ -17,55 +17,100 @@ from drasp.records import Record, read_record
 from drasp.report.data import packed, program_data, rounded, tensor_arrays
 from drasp.report.examples import Examples, draw_examples
 from drasp.report.html import page
+from drasp.report.interventions import founded, left_out, lines_data, means
+from drasp.report.model import page_model
 from drasp.tasks import TASKS, Task
 from drasp.transformer import Transformer
 from drasp.zoo import resolve_model
 
 REPORT = "report.html"
-MAX_BYTES = 3_000_000
+MAX_BYTES = 6_000_000
 # Programs that are longer are not read line by line, and would be slow to draw.
 MAX_LINES = 400
 # Where a page would be too large, its tensors lose this many of their 24 significant bits.
 _ROUNDINGS = (0, 8, 12, 16)
+# What a page has of the model's weights.
+_WEIGHTS = ("shape", "precision", "tensors")
 
-_STYLES = ("base.css", "report.css")
+_STYLES = ("base.css", "panels.css", "report.css")
 _SCRIPTS = (
+    "edits.js",
+    "matrices.js",
     "interpreter.js",
+    "model.js",
+    "forward.js",
+    "interventions.js",
+    "library.js",
     "dom.js",
+    "colours.js",
     "heatmap.js",
     "chart.js",
+    "evidence.js",
     "listing.js",
     "cards.js",
     "tensors.js",
     "effects.js",
     "head.js",
+    "answers.js",
+    "intervening.js",
+    "editing.js",
     "report.js",
 )
 
 
 def report_page(program: Program, record: Mapping[str, Any], examples: Examples) -> bytes:
-    """The page, as small as it must be; what rounding its tensors changes is measured and said."""
-    arrays = tensor_arrays(program)
-    name = str(record.get("task") or record.get("model") or "program")
+    """The page, as small as it must be; what rounding its tensors changes is measured and said.
+
+    Where that does not make it small enough, it goes without the model's weights.
+    """
+    model = _model_data(program, examples)
+    made = b""
+    for data in (model, {key: value for key, value in (model or {}).items() if key not in _WEIGHTS}):
+        for bits in _ROUNDINGS:
+            made = _page(program, record, examples, data if model is not None else None, bits)
+            if len(made) <= MAX_BYTES:
+                return made
+    return made
+
+
+def _page(
+    program: Program, record: Mapping[str, Any], examples: Examples, model: Mapping[str, Any] | None, bits: int
+) -> bytes:
+    """The page with so many bits of the program's numbers cleared."""
+    arrays = {key: rounded(array, bits) for key, array in tensor_arrays(program).items()}
+    lists = {"steps": examples.steps, "draws": examples.draws, "differing": examples.differing}
+    # The page asks the model itself where it has it.
+    is_recorded = model is None or "tensors" not in model
     data = {
         "record": dict(record),
         "program": program_data(program),
-        "examples": {
-            "steps": [example.to_json() for example in examples.steps],
-            "draws": [example.to_json() for example in examples.draws],
-            "differing": [example.to_json() for example in examples.differing],
-        },
+        "model": model,
+        "examples": {key: [example.to_json(is_recorded) for example in found] for key, found in lists.items()},
         "about": {"task": examples.about_task, "model": examples.about_model},
+        "tensors": packed(arrays),
+        "rounding": {"bits": bits, "difference": _difference(program, arrays, examples) if bits else 0.0},
     }
-    made = b""
-    for bits in _ROUNDINGS:
-        smaller = {key: rounded(array, bits) for key, array in arrays.items()}
-        difference = _difference(program, smaller, examples) if bits else 0.0
-        data |= {"tensors": packed(smaller), "rounding": {"bits": bits, "difference": difference}}
-        made = page("report.html", f"{name} – drasp", _STYLES, _SCRIPTS, data)
-        if len(made) <= MAX_BYTES:
-            break
-    return made
+    name = str(record.get("task") or record.get("model") or "program")
+    return page("report.html", f"{name} – drasp", _STYLES, _SCRIPTS, data)
+
+
+def _model_data(program: Program, examples: Examples) -> dict[str, Any] | None:
+    """The model as the page runs it, unless it is too large, and what the program's lines stand for in it."""
+    transformer = examples.transformer
+    if transformer is None or transformer.n_vocab != len(program.vocabulary):
+        return None
+    stored = page_model(transformer, lambda other: examples.answered_alike(other, program.output))
+    data = stored.to_json() if stored else {}
+    mechanism = founded(program, transformer)
+    if mechanism is not None and examples.pool is not None:
+        found = means(program, transformer, examples.pool, program.output)
+        data |= {
+            "lines": lines_data(mechanism, transformer.anatomy),
+            "left_out": left_out(mechanism, transformer.anatomy),
+            "changes": {"shares": found.changes, "inputs": found.inputs},
+            "means": packed(found.arrays()),
+        }
+    return data
 
 
 @torch.no_grad()

@@ -3,125 +3,38 @@
 const data = JSON.parse(byId("data").textContent);
 const { program, record } = data;
 
-// -------------------------------------------------------------------------------------------------- input
-
-/** Tokens of a typed text: words, JSON's quotes around what is no plain word; "0110" where only 0 and 1 are tokens. */
-function tokenised(text) {
-  const ids = new Map(program.vocabulary.map((token, i) => [token, i]));
-  return (text.match(/"(?:[^"\\]|\\.)*"|\S+/g) ?? []).flatMap((word) => {
-    let token = word;
-    try {
-      if (word.startsWith('"') && word.length > 1) token = JSON.parse(word);
-    } catch {
-      // a quotation mark that is itself a token
-    }
-    if (ids.has(token)) return [ids.get(token)];
-    if (ids.has(word)) return [ids.get(word)];
-    const letters = Array.from(word);
-    if (letters.every((letter) => ids.has(letter))) return letters.map((letter) => ids.get(letter));
-    throw new Error(`${isolated(token)} is not one of the program's tokens. They are: ${tokenList()}`);
-  });
-}
-
-function tokenList() {
-  const { vocabulary } = program;
-  const some = vocabulary.length > 24 ? [...vocabulary.slice(0, 16), null, ...vocabulary.slice(-4)] : vocabulary;
-  return some.map((token) => (token === null ? "…" : isolated(token))).join(" ");
-}
-
-function typed(token) {
-  return /[\s"]/.test(token) || token === "" ? JSON.stringify(token) : token;
-}
-
-const inputKey = (ids, offset) => `${offset}:${ids.join(",")}`;
-
-// -------------------------------------------------------------------------------------------------- answer
-
-function isCounted(example, ids, position) {
-  if (example) return position >= example.counted[0] && position < example.counted[1];
-  const separator = program.vocabulary.indexOf("SEP");
-  if (program.output !== "softmax" || separator < 0 || !record.task || !ids.includes(separator)) return true;
-  return position >= ids.indexOf(separator);
-}
-
-function answerCell(tokens, classes) {
-  const some = tokens.slice(0, 8).map((token) => el("bdi", {}, shown(program.vocabulary[token])));
-  if (tokens.length > 8) some.push(el("bdi", {}, `+${tokens.length - 8}`));
-  return el("td", { class: classes }, some.length ? some : "∅");
-}
-
-function showAnswers(run, example) {
-  const known = run.values.get("prediction");
-  const size = program.vocabulary.length;
-  const rows = { position: [], token: [], program: [], model: [] };
-  let [same, counted] = [0, 0];
-  run.ids.forEach((id, i) => {
-    const counts = isCounted(example, run.ids, i);
-    const answer = known ? answerOf(known.data, i, size, program.output) : [];
-    const model = example?.model?.[i];
-    const agrees = !model || String(model) === String(answer);
-    counted += counts;
-    same += counts && agrees;
-    const classes = counts ? (agrees ? "counts" : "counts differs") : "aside";
-    rows.position.push(el("td", {}, String(run.offset + i)));
-    rows.token.push(el("td", {}, el("bdi", {}, run.labels[i])));
-    rows.program.push(answerCell(answer, classes));
-    rows.model.push(model ? answerCell(model, classes) : el("td", { class: "aside" }, "–"));
-  });
-  const head = (text) => el("th", { scope: "row" }, text);
-  // Columns of one width spare the browser to measure hundreds of them.
-  const widest = rows.program
-    .concat(rows.token)
-    .reduce((most, cell) => Math.max(most, ...Array.from(cell.children, (child) => child.textContent.length)), 2);
-  const column = Math.min(14, widest) + 1.6;
-  byId("strip").style.width = `calc(8.5rem + ${run.length * column}ch)`;
-  byId("strip").replaceChildren(
-    el("tr", { class: "positions" }, head("position"), rows.position),
-    el("tr", { class: "tokens" }, head("input"), rows.token),
-    el(
-      "tr",
-      { class: "answers" },
-      head(program.output === "softmax" ? "program: next" : "program: may follow"),
-      rows.program,
-    ),
-    el("tr", { class: "answers" }, head("model"), rows.model),
-  );
-  const agreement = byId("agreement");
-  agreement.classList.toggle("differs", Boolean(example?.model) && same < counted);
-  agreement.textContent = !example?.model
-    ? "The model's answers are known for the examples and draws."
-    : same === counted
-      ? `Program and model agree at all ${plural(counted, "position")} that count${counted === 1 ? "s" : ""}.`
-      : `Program and model differ at ${counted - same} of the ${plural(counted, "position")} that count.`;
-}
-
 // ----------------------------------------------------------------------------------------------- the page
 
 class Report {
-  constructor(interpreter) {
-    this.interpreter = interpreter;
+  constructor(interpreter, model, means) {
+    Object.assign(this, { interpreter, model });
     this.examples = data.examples.steps;
     this.known = new Map();
     for (const list of Object.values(data.examples))
       for (const example of list) this.known.set(inputKey(example.ids, example.offset), example);
     this.place = 0;
-    this.tensorPanel = new TensorPanel(interpreter.tensors);
+    this.interventions = new Interventions(interpreter, model, data.model ?? {}, means);
+    this.tensorPanel = new TensorPanel(interpreter.tensors, (row, column) => this.editor.choose(row, column));
+    this.editor = new OpEditor(
+      interpreter,
+      (example) => this.answersOfModel(example),
+      (line) => this.edited(line),
+    );
     this.listing = new Listing(byId("listing"), program, (i) => this.pick(i, true));
     const variables = new Set(["token", "pos", "one", ...program.statements.map((line) => line.name)]);
     this.cards = program.statements.map(
-      (line, i) => new Card(line, i + 1, variables, (index) => this.pick(index, false)),
+      (line, i) =>
+        new Card(line, i + 1, variables, model ? this.interventions.headsOf(line.name) : [], (index) =>
+          this.pick(index, false),
+        ),
     );
     byId("variables").append(...this.cards.map((card) => card.node), this.rowsSwitch());
     this.listing.also(this.cards.map((card) => card.node));
-    this.pick(
-      Math.max(
-        0,
-        program.statements.findIndex((line) => tensorsOf(line).length),
-      ),
-      false,
-    );
+    const first = program.statements.findIndex((line) => tensorsOf(line).length);
+    this.pick(Math.max(0, first), false);
+    this.panel = new InterventionPanel(this.interventions, this);
     this.connect();
-    this.step(0);
+    if (!this.follow(location.hash)) this.step(0);
     this.effects = new Effects(interpreter, data.examples, data.effects ?? {});
     showEffects(this.effects, byId("effects"));
   }
@@ -142,6 +55,9 @@ class Report {
     byId("differ").addEventListener("click", () =>
       this.choose(differing[(shownLast = (shownLast + 1) % differing.length)]),
     );
+    addEventListener("hashchange", () => {
+      if (this.follow(location.hash)) byId("try-title").scrollIntoView({ block: "nearest" });
+    });
   }
 
   rowsSwitch() {
@@ -156,9 +72,18 @@ class Report {
   }
 
   pick(index, scroll) {
+    const line = program.statements[index];
     this.listing.pick(index);
-    this.tensorPanel.show(program.statements[index], index + 1);
+    this.tensorPanel.show(line, index + 1);
+    this.editor.show(line);
     if (scroll && innerWidth >= 1080) this.cards[index].node.scrollIntoView({ block: "nearest" });
+  }
+
+  /** After the op= of a line has changed. */
+  edited(line) {
+    this.listing.mark(line);
+    this.pick(program.statements.indexOf(line), false);
+    this.update();
   }
 
   step(by) {
@@ -168,10 +93,50 @@ class Report {
   }
 
   choose(example) {
-    byId("input").value = example.ids.map((id) => typed(program.vocabulary[id])).join(" ");
+    byId("input").value = asTyped(example.ids);
     byId("offset").value = example.offset;
     this.update();
   }
+
+  // -------------------------------------------------------------------------------------------------- links
+
+  /** What a link to this page says: the input, and what is intervened with. */
+  get address() {
+    const { off, from, patterns, source } = this.interventions;
+    const parts = { input: asTyped(this.input.ids), offset: this.input.offset };
+    if (this.interventions.active) {
+      Object.assign(parts, { off: [...off].join(","), from: [...from].join(","), patterns: [...patterns].join(",") });
+      if (from.size) Object.assign(parts, { source: asTyped(source.ids), "source-offset": source.offset });
+    }
+    return linkTo(parts);
+  }
+
+  /** Shows what a link says; false where it says nothing. */
+  follow(hash) {
+    const parts = new URLSearchParams(hash.slice(1));
+    if (!parts.has("input")) return false;
+    byId("input").value = parts.get("input");
+    byId("offset").value = parts.get("offset") ?? 0;
+    const listed = (name, members) => (parts.get(name) ?? "").split(",").filter((member) => members.includes(member));
+    if (this.panel.sets) {
+      for (const [set, members] of this.panel.sets) this.interventions[set] = new Set(listed(set, members));
+      if (parts.has("source")) {
+        byId("source").value = parts.get("source");
+        byId("source-offset").value = parts.get("source-offset") ?? 0;
+        try {
+          this.interventions.source = readInput(byId("source").value, byId("source-offset").value);
+        } catch {
+          this.interventions.source = null; // another one is drawn
+        }
+      }
+      this.panel.show();
+      byId("intervene").open ||= this.interventions.active;
+    }
+    this.update();
+    return true;
+  }
+
+  // ------------------------------------------------------------------------------------------------ drawing
 
   /** At most one redraw a frame, however fast the keys come. */
   later() {
@@ -183,36 +148,59 @@ class Report {
     });
   }
 
-  readInput() {
-    const ids = tokenised(byId("input").value);
-    const offset = Number(byId("offset").value);
-    if (!ids.length) throw new Error(`Type an input: tokens with spaces between them. They are: ${tokenList()}`);
-    if (!Number.isInteger(offset) || offset < 0) throw new Error("The offset is a whole number from 0 on.");
-    if (offset + ids.length > program.positions) {
-      throw new Error(
-        `${plural(ids.length, "token")} at offset ${offset} do not fit the program's ${program.positions} positions.`,
-      );
+  /** What the model says on an example: computed once, or as it was recorded. */
+  answersOfModel(example) {
+    if (!this.model) return example.model ?? null;
+    this.said ??= new Map();
+    if (!this.said.has(example)) {
+      const { logits } = this.model.run(example.ids, example.offset);
+      this.said.set(example, answersOf(logits, example.ids.length));
     }
-    return { ids, offset };
+    return this.said.get(example);
   }
 
   update() {
     const start = performance.now();
-    let input;
     try {
-      input = this.readInput();
+      this.input = readInput(byId("input").value, byId("offset").value);
     } catch (problem) {
       this.complain(problem.message);
       return;
     }
     this.complain("");
-    const run = this.interpreter.run(input.ids, input.offset);
-    Object.assign(run, input, { labels: input.ids.map((id) => shown(program.vocabulary[id])) });
-    showAnswers(run, this.known.get(inputKey(input.ids, input.offset)));
+    const { ids, offset } = this.input;
+    const example = this.known.get(inputKey(ids, offset));
+    this.panel.fit(this.input);
+    const patterns = this.model ? this.model.components.filter((name) => name.includes(" head ")) : [];
+    const both = this.interventions.run(
+      ids,
+      offset,
+      patterns.map((head) => `${head} pattern`),
+    );
+    const run = Object.assign(both.program, this.input, { labels: ids.map((id) => shown(program.vocabulary[id])) });
+    run.patterns = both.model?.values ?? new Map();
+    const answers = { program: programAnswers(run), model: this.modelAnswers(both.model, example) };
+    if (this.interventions.active) answers.before = this.untouched(ids, offset);
+    showAnswers(run, example, answers);
     for (const card of this.cards) card.show(run);
     byId("which").textContent = this.examples.length ? `example ${this.place + 1} of ${this.examples.length}` : "";
+    byId("link").href = this.address;
     this.milliseconds = performance.now() - start;
-    byId("time").textContent = `${plural(input.ids.length, "token")}, drawn in ${this.milliseconds.toFixed(0)} ms`;
+    byId("time").textContent = `${plural(ids.length, "token")}, drawn in ${this.milliseconds.toFixed(0)} ms`;
+  }
+
+  /** What program and model say without interventions; kept for as long as neither the input nor an op= changes. */
+  untouched(ids, offset) {
+    const key = `${inputKey(ids, offset)} ${this.editor.history.length}`;
+    if (this.before?.key !== key) {
+      const model = answersOf(this.model.run(ids, offset).logits, ids.length);
+      this.before = { key, program: programAnswers(this.interpreter.run(ids, offset)), model };
+    }
+    return this.before;
+  }
+
+  modelAnswers(run, example) {
+    return run ? answersOf(run.logits, this.input.ids.length) : (example?.model ?? null);
   }
 
   complain(message) {
@@ -222,9 +210,17 @@ class Report {
   }
 }
 
-showHead();
-showSearch();
-unpackTensors(data.tensors).then((tensors) => {
-  globalThis.drasp = { data, report: new Report(new Interpreter(program, tensors)) };
+async function openReport() {
+  showIntroduction();
+  showHead();
+  showEvidence();
+  showSearch();
+  const tensors = await unpackTensors(data.tensors);
+  const { model } = data;
+  const weights = model?.tensors ? new Model(model.shape, await unpackTensors(model.tensors)) : null;
+  const means = model?.means ? await unpackTensors(model.means) : new Map();
+  globalThis.drasp = { data, report: new Report(new Interpreter(program, tensors), weights, means) };
   document.body.classList.add("ready");
-});
+}
+
+openReport();

@@ -65,9 +65,10 @@ function tensorGrid(tensor, matrix) {
 }
 
 class TensorPanel {
-  constructor(tensors) {
+  /** `onCell` is told which cell is clicked. */
+  constructor(tensors, onCell) {
     this.tensors = tensors;
-    this.heatmap = new Heatmap(byId("tensor-map"), { square: true, maxHeight: 520 });
+    this.heatmap = new Heatmap(byId("tensor-map"), { square: true, maxHeight: 520, onCell });
   }
 
   show(line, number_) {

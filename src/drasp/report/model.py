@@ -1,0 +1,108 @@
+"""A model as the data that the report page runs it from: its shape, and its weights at the precision that they need."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from drasp.report.data import packed
+from drasp.transformer import Attention, Layer, LayerNorm, Linear, Mlp, Transformer
+
+# Numbers of the weights in bytes: below the first they are stored as they are, above the second not at all.
+_SMALL, _LARGEST = 2_000_000, 4_000_000
+_BYTES = {"single": 4, "half": 2}
+
+
+@dataclass(frozen=True)
+class PageModel:
+    """A model as a page holds it; `transformer` has the weights as they are rounded there."""
+
+    transformer: Transformer
+    precision: str
+
+    def to_json(self) -> dict[str, Any]:
+        transformer = self.transformer
+        layers = transformer.layers
+        shape = {
+            "heads": transformer.n_heads,
+            "activation": layers[0].mlp.activation if layers else "relu",
+            "eps": transformer.final_norm.eps,
+            "scales": [layer.attention.scale for layer in layers],
+        }
+        dtype = "<f2" if self.precision == "half" else "<f4"
+        arrays = {name: weight.detach().cpu().numpy().astype(dtype) for name, weight in weights(transformer).items()}
+        return {"shape": shape, "precision": self.precision, "tensors": packed(arrays)}
+
+
+def page_model(transformer: Transformer, answers_alike: Callable[[Transformer], bool]) -> PageModel | None:
+    """The model at half precision, unless it is small or then does not answer alike; None where it is too large."""
+    numbers = sum(weight.numel() for weight in weights(transformer).values())
+    if numbers * _BYTES["single"] <= _SMALL:
+        return PageModel(transformer, "single")
+    if numbers * _BYTES["half"] > _LARGEST:
+        return None
+    rounded = at_half_precision(transformer)
+    if answers_alike(rounded):
+        return PageModel(rounded, "half")
+    return PageModel(transformer, "single") if numbers * _BYTES["single"] <= _LARGEST else None
+
+
+def weights(transformer: Transformer) -> Mapping[str, Tensor]:
+    """Every tensor by the name that the page has for it; a tied unembedding is the embedding."""
+    named = {"token": transformer.token_embedding, "pos": transformer.position_embedding}
+    if transformer.unembedding is not transformer.token_embedding:
+        named["unembedding"] = transformer.unembedding
+    named |= {"final.gain": transformer.final_norm.gain, "final.bias": transformer.final_norm.bias}
+    for number, layer in enumerate(transformer.layers):
+        attention, mlp = layer.attention, layer.mlp
+        own = {
+            "attention.gain": layer.attention_norm.gain,
+            "attention.bias": layer.attention_norm.bias,
+            "mlp.gain": layer.mlp_norm.gain,
+            "mlp.bias": layer.mlp_norm.bias,
+            "qkv": attention.qkv.weight,
+            "qkv_bias": attention.qkv.bias,
+            "heads_out": attention.output.weight,
+            "heads_out_bias": attention.output.bias,
+            "hidden": mlp.hidden.weight,
+            "hidden_bias": mlp.hidden.bias,
+            "out": mlp.output.weight,
+            "out_bias": mlp.output.bias,
+        }
+        named |= {f"{number}.{name}": weight for name, weight in own.items()}
+    return named
+
+
+def at_half_precision(transformer: Transformer) -> Transformer:
+    """The same model with every weight rounded to 16 bits."""
+    return converted(transformer, lambda weight: weight.half().to(weight.dtype))
+
+
+def converted(transformer: Transformer, change: Callable[[Tensor], Tensor]) -> Transformer:
+    """The same model with every weight changed; a tied unembedding stays tied."""
+
+    def linear(part: Linear) -> Linear:
+        return Linear(change(part.weight), change(part.bias))
+
+    def norm(part: LayerNorm) -> LayerNorm:
+        return replace(part, gain=change(part.gain), bias=change(part.bias))
+
+    def attention(part: Attention) -> Attention:
+        return replace(part, qkv=linear(part.qkv), output=linear(part.output))
+
+    def mlp(part: Mlp) -> Mlp:
+        return replace(part, hidden=linear(part.hidden), output=linear(part.output))
+
+    tokens = change(transformer.token_embedding)
+    is_tied = transformer.unembedding is transformer.token_embedding
+    return Transformer(
+        token_embedding=tokens,
+        position_embedding=change(transformer.position_embedding),
+        layers=tuple(
+            Layer(norm(layer.attention_norm), attention(layer.attention), norm(layer.mlp_norm), mlp(layer.mlp))
+            for layer in transformer.layers
+        ),
+        final_norm=norm(transformer.final_norm),
+        unembedding=tokens if is_tied else change(transformer.unembedding),
+    )
