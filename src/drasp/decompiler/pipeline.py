@@ -173,11 +173,9 @@ def _cut_graph(search: Search, state: State, purpose: Purpose) -> State:
 
 def _passes(search: Search, graph: Graph, purpose: Purpose) -> tuple[tuple[str, Moves], ...]:
     """The passes on sites, with their names, from coarse to fine."""
-    if not purpose.freely and purpose.complete and search.write(graph) is not None:
-        return ()
-    if not purpose.freely and purpose.complete:
+    if purpose.complete and not purpose.freely:
         # What stays too dense to be written needs more than single edges: looking for these takes long, in vain.
-        return (("components", component_moves),)
+        return (("components", component_moves),) if search.write(graph) is None else ()
     # What is cut makes up a part of the norms, too: where these may be constants, cuts change nothing else.
     return (
         ("norms", norm_moves),
