@@ -9,13 +9,14 @@ there, or put there, have those positions only.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import reduce
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from drasp.attention import attend, causal_weights, drop
-from drasp.edits import Edit, Replaced, Scaled, Shifted, edited, with_values
+from drasp.edits import CUT, Edit, Replaced, Scaled, Shifted, edited, with_values
 from drasp.plan import Plan
 from drasp.sequences import Run, Sequences
 from drasp.sites import (
@@ -392,10 +393,26 @@ class _Pass:
         if other is not None and self.plan.watched.isdisjoint(head.receivers[:2]):
             return other
         q, k = (self.side(index, [head], layer)[:, 0] for index in (0, 1))
-        scores = (q * layer.attention.scale) @ k.mT
-        for product in self.plan.products.get(head, ()):
-            scores = scores + self.change_of(product, layer.attention.scale, q, k)
+        products = self.plan.products.get(head, ())
+        cut = [p for p in products if self.plan.edits.get(p) is CUT and p not in self.plan.record]
+        rows, columns = self.without(cut, q, k)
+        scores = (rows * layer.attention.scale) @ columns.mT
+        for product in products:
+            if product not in cut:
+                scores = scores + self.change_of(product, layer.attention.scale, q, k)
         return edited(causal_weights(scores, bias), edit) if other is None else other
+
+    def without(self, cut: Sequence[Product], q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys whose scores are those of `q` and `k` without some products.
+
+        What is taken away is another few dimensions of the same matrix product: adding matrices of scores takes longer.
+        """
+        rows, columns = [q], [k]
+        for sender in dict.fromkeys(product.query for product in cut):
+            keys = [self.side_part(p.key, p.head.receivers[1], 1, k) for p in cut if p.query == sender]
+            rows.append(-self.side_part(sender, cut[0].head.receivers[0], 0, q))
+            columns.append(reduce(torch.add, keys))
+        return (torch.cat(rows, -1), torch.cat(columns, -1)) if cut else (q, k)
 
     def side(self, index: int, heads: Sequence[Component], layer: Layer) -> Float[Tensor, "batch heads pos d_head"]:
         """The queries (0), keys (1) or values (2) of some heads of a layer."""
