@@ -11,7 +11,7 @@ from drasp.causal.trials import Amount, Trials
 from drasp.compiler import Compiled, compile_program
 from drasp.decompiler.standards import LEAST_EDITED
 from drasp.fitting.oracle import Oracle, answering
-from drasp.language.syntax import Aggregate, Operand, Program, Project, Reference, Select, TensorName
+from drasp.language.syntax import ONE, Aggregate, Operand, Program, Project, Reference, Select, TensorName
 from drasp.naming.heads import merge_heads
 from drasp.naming.judge import Judge, changed_lines
 from drasp.naming.negligible import drop_negligible
@@ -164,6 +164,25 @@ def test_what_changes_next_to_no_answer_goes(op: str, lines: int):
     own = with_tensors(model.program, noise=1e-3)
     left = drop_negligible(own, judge_of(model, own))
     assert left.lines == lines
+
+
+# Whether most letters are alike; and what the last token, always SEP, says.
+WITH_A_CONSTANT = """
+    a1 = aggregate(s=[], v=token)
+    m1 = element_wise_op(a1, func=is_pure(0.6))
+    logits1 = project(inp=m1, op=(a: a=9; b: b=9; c: c=9; d: d=9)*1)
+    logits2 = project(inp=token, op=(*: c=1)*1)
+    prediction = softmax(logits1+logits2)
+"""
+
+
+def test_a_constant_takes_the_place_of_what_only_seems_to_read():
+    """As many lines, but fewer of them that read."""
+    model = compiled(WITH_A_CONSTANT)
+    own = with_tensors(model.program, noise=1e-3)
+    left = drop_negligible(own, judge_of(model, own))
+    assert left.lines == own.lines == 5
+    assert {s.input for s in left.statements if isinstance(s, Project)} == {Operand("m1"), ONE}
 
 
 def test_a_name_with_more_lines_does_not_pass():

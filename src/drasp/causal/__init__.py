@@ -7,7 +7,7 @@
 from drasp.causal.attention import attention
 from drasp.causal.complement import complement
 from drasp.causal.edited import edited
-from drasp.causal.evaluate import FULL, QUICK, Effort, evaluate
+from drasp.causal.evaluate import FULL, QUICK, Effort, Examination, evaluate
 from drasp.causal.evidence import Evidence, LineEvidence
 from drasp.causal.interchange import interchange
 from drasp.causal.measures import Clear, Measure
@@ -24,6 +24,7 @@ __all__ = [
     "Clear",
     "Effort",
     "Evidence",
+    "Examination",
     "LineEvidence",
     "Measure",
     "Mechanism",

@@ -48,6 +48,78 @@ FULL = Effort(inputs=1000, pairs=Amount(120, 60), more=Amount(240, 100))
 QUICK = Effort(inputs=400, pairs=Amount(50, 50), more=Amount(0, 0), in_model=False)
 
 
+@dataclass(frozen=True, eq=False)
+class Examination:
+    """Inputs and pairs of a model and its task, drawn once, on which any number of programs are measured.
+
+    `more` pairs are looked at where `trials` show too little.
+    """
+
+    trials: Trials
+    more: Trials
+    inputs: Inputs
+    in_model: bool
+
+    @classmethod
+    def draw(
+        cls, transformer: Transformer, task: Task, effort: Effort = FULL, seed: int = 0, clear: Clear | None = None
+    ) -> "Examination":
+        trials, more = (
+            Trials.draw(transformer, task, amount, np.random.default_rng([seed, *stream.encode()]), clear)
+            for stream, amount in (("evidence", effort.pairs), ("more evidence", effort.more))
+        )
+        inputs = task.pool(effort.inputs, np.random.default_rng([seed, *b"agreement"]))
+        return cls(trials, more, inputs, effort.in_model)
+
+    def evidence(self, program: Program, cut_down: Program | None = None) -> Evidence:
+        """The evidence for a program: agreement, edited inputs, attention, interchange, splice and complement.
+
+        `cut_down` is the program of the model cut down to what `program` keeps of it, with its own tensors; without,
+        nothing is said of what lines were before they were named or approximated.
+        """
+        trials, more = self.trials, self.more
+        mechanism = Mechanism.of(program)
+        mechanism.check(trials.transformer.anatomy)
+        if cut_down is not None and cut_down.digest == program.digest:
+            cut_down = program  # all that is asked of both is found out once
+        agreement = _agreement(trials, self.inputs, program, cut_down)
+        by_edit = _joined_outcomes(edited(program, trials), edited(program, more))
+        edits = {kind: _measure_of_edit(trials, kind, found) for kind, found in by_edit.items()}
+        worst_edit = worst(edits)
+        if worst_edit.status == "untested":
+            # Where none of them changes answers often enough, all of them together may.
+            worst_edit = Outcome.joined(list(by_edit.values())).cases.measure(trials.task.bins)
+        failing = Outcome.joined(list(by_edit.values())).case if worst_edit.failed else None
+        whole = Evidence(
+            model_cut_down=agreement.get("model_cut_down", agreement["program"]),
+            program=agreement["program"],
+            mean_ablated=agreement.get("mean_ablated"),
+            edited=worst_edit,
+            attention=NOT_APPLICABLE,
+            interchange=NOT_APPLICABLE,
+            splice=NOT_APPLICABLE,
+            complement=NOT_APPLICABLE,
+            edits={**edits},
+            has_cut_down=cut_down is not None,
+            without_sites=mechanism.without_sites,
+            edited_case=failing,
+        )
+        if mechanism.without_sites:
+            return replace(whole, reasons=tuple(causal_reasons(whole)))
+        lines = _lines(program, trials, more, cut_down, self.in_model)
+        rest = _with_more(trials, complement(program, trials), lambda: complement(program, more))
+        whole = replace(
+            whole,
+            attention=of_lines(lines, "attention_cut_down"),
+            interchange=of_lines(lines, "interchange"),
+            splice=of_lines(lines, "splice"),
+            complement=_measure(trials, rest),
+            complement_case=rest.case,
+            lines=lines,
+        )
+        return _judged(whole, program, self.in_model)
+
+
 def evaluate(
     program: Program,
     transformer: Transformer,
@@ -57,56 +129,8 @@ def evaluate(
     seed: int = 0,
     clear: Clear | None = None,
 ) -> Evidence:
-    """The evidence for a program: agreement, edited inputs, attention, interchange, splice and complement.
-
-    `cut_down` is the program of the model cut down to what `program` keeps of it, with its own tensors; without,
-    nothing is said of what lines were before they were named or approximated.
-    """
-    mechanism = Mechanism.of(program)
-    mechanism.check(transformer.anatomy)
-    if cut_down is not None and cut_down.digest == program.digest:
-        cut_down = program  # all that is asked of both is found out once
-    trials, more = (
-        Trials.draw(transformer, task, amount, np.random.default_rng([seed, *stream.encode()]), clear)
-        for stream, amount in (("evidence", effort.pairs), ("more evidence", effort.more))
-    )
-    inputs = task.pool(effort.inputs, np.random.default_rng([seed, *b"agreement"]))
-    agreement = _agreement(trials, inputs, program, cut_down)
-    by_edit = _joined_outcomes(edited(program, trials), edited(program, more))
-    edits = {kind: _measure_of_edit(trials, kind, found) for kind, found in by_edit.items()}
-    worst_edit = worst(edits)
-    if worst_edit.status == "untested":
-        # Where none of them changes answers often enough, all of them together may.
-        worst_edit = Outcome.joined(list(by_edit.values())).cases.measure(task.bins)
-    failing = Outcome.joined(list(by_edit.values())).case if worst_edit.failed else None
-    whole = Evidence(
-        model_cut_down=agreement.get("model_cut_down", agreement["program"]),
-        program=agreement["program"],
-        mean_ablated=agreement.get("mean_ablated"),
-        edited=worst_edit,
-        attention=NOT_APPLICABLE,
-        interchange=NOT_APPLICABLE,
-        splice=NOT_APPLICABLE,
-        complement=NOT_APPLICABLE,
-        edits={**edits},
-        has_cut_down=cut_down is not None,
-        without_sites=mechanism.without_sites,
-        edited_case=failing,
-    )
-    if mechanism.without_sites:
-        return replace(whole, reasons=tuple(causal_reasons(whole)))
-    lines = _lines(program, trials, more, cut_down, effort.in_model)
-    rest = _with_more(trials, complement(program, trials), lambda: complement(program, more))
-    whole = replace(
-        whole,
-        attention=of_lines(lines, "attention_cut_down"),
-        interchange=of_lines(lines, "interchange"),
-        splice=of_lines(lines, "splice"),
-        complement=_measure(trials, rest),
-        complement_case=rest.case,
-        lines=lines,
-    )
-    return _judged(whole, program, effort.in_model)
+    """The evidence for one program of a model, on inputs drawn for it."""
+    return Examination.draw(transformer, task, effort, seed, clear).evidence(program, cut_down)
 
 
 def _judged(evidence: Evidence, program: Program, in_model: bool) -> Evidence:

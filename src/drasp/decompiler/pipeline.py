@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path as FilePath
 from typing import Literal, NamedTuple, get_args
 
-from drasp.causal import FULL, Effort, evaluate
+from drasp.causal import FULL, Effort
 from drasp.causal import QUICK as QUICK_LOOK
 from drasp.decompiler.checkpoint import Found, State
 from drasp.decompiler.components import Graph
@@ -371,7 +371,7 @@ def _leaves_something_out(point: Point) -> bool:
 
 def _with_evidence(search: Search, point: Point, pick: Point, effort: Effort = FULL) -> Point:
     with search.timed("evidence"):
-        found = evaluate(point.program, search.transformer, search.task, pick.program, effort, search.seed)
+        found = search.examination(effort).evidence(point.program, pick.program)
     return replace(point, evidence=found)
 
 

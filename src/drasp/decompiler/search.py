@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from drasp.causal.evaluate import Effort as EvidenceEffort
+from drasp.causal.evaluate import Examination
 from drasp.causal.measures import CLEAR
 from drasp.causal.trials import Amount, Trials, stacked
 from drasp.decompiler.checkpoint import Found, Progress, State, load, store
@@ -148,6 +150,7 @@ class Search:
         self.refused: dict[Hashable, float] = {}
         self.counted: dict[Hashable, Size | None] = {}
         self.norms_that_matter: dict[Hashable, bool] = {}
+        self.examined: dict[Hashable, Examination] = {}
 
     def draw(self, pool: str, count: int, batch_size: int) -> Oracle:
         """Each pool has a generator of its own, so that none depends on what else was drawn."""
@@ -205,6 +208,10 @@ class Search:
         times = min(_MOST_TIMES, max(_LEAST_TIMES, _LONG_INPUTS / self.mean_size))
         amount = Amount(round(times * _TRIALS.from_task), round(times * _TRIALS.of_each_edit))
         return Trials.draw(self.transformer, self.task, amount, rng)
+
+    def examination(self, effort: EvidenceEffort) -> Examination:
+        """What programs are measured on in the end, drawn once for each effort."""
+        return once(self.examined, effort, lambda: Examination.draw(self.transformer, self.task, effort, self.seed))
 
     @cached_property
     def slopes(self) -> Oracle:

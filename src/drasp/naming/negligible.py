@@ -28,8 +28,13 @@ def drop_negligible(program: Program, judge: Judge) -> Program:
         shorter = None if shorter is None else simplify(shorter)
         if (
             shorter is not None
-            and shorter.lines < program.lines
+            and _size(shorter) < _size(program)
             and judge.passes(program, shorter, overlap=LEAST_OVERLAP)
         ):
             return drop_negligible(shorter, judge)
     return program
+
+
+def _size(program: Program) -> tuple[int, int]:
+    """How many lines a program has, and how much they read: a bias is simpler than the project it was folded into."""
+    return program.lines, sum(operand != ONE for line in program.statements for operand in line.operands)
