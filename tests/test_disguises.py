@@ -124,6 +124,14 @@ def test_noise_and_training_change_weights_and_hardly_any_answer(disguise):
     assert rows[1] > 2
 
 
+def test_training_takes_slopes_also_where_nobody_else_does():
+    disguise = Disguise(training_steps=2, task=load_task("ab_d_bc"))
+    with torch.no_grad():
+        inside = compile_program(WORDS, disguise)
+    assert inside.weights.keys() == (outside := compile_program(WORDS, disguise)).weights.keys()
+    assert all(torch.equal(inside.weights[name], outside.weights[name]) for name in inside.weights)
+
+
 def test_superposition_has_less_room_than_the_blocks():
     program, task = case("most frequent"), load_task("majority")
     plain, crowded = compile_program(program), compile_program(program, Disguise(superposition=0.8))

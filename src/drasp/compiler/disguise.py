@@ -253,6 +253,7 @@ def _with_gains(model: Dressed, generator: torch.Generator) -> Dressed:
     return replace(made, weights={**made.weights, "lm_head.weight": model.weights["lm_head.weight"] / gain})
 
 
+@torch.enable_grad()
 def trained(shape: Shape, weights: Mapping[str, Tensor], task: Task, steps: int, seed: int) -> dict[str, Tensor]:
     """The weights after some steps of training on a task, at its shorter lengths, as `drasp train` has them."""
     own = {name: weight.detach().clone().requires_grad_() for name, weight in weights.items()}
