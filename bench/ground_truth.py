@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from drasp.compiler import Disguise
 from drasp.decompiler.pipeline import decompile
 from drasp.language import load_program, program_files
 from drasp.language.syntax import ElementWise, Program
@@ -80,7 +81,7 @@ def row_of(spec: Spec, number: int, found: Program, told: Row) -> Row:
         "number": number,
         "model": spec.name,
         "seed": spec.seed,
-        "disguise": repr(replace(spec.disguise, task=None)),
+        "disguise": told_of(spec.disguise),
         "layers": compiled.shape.n_layers,
         "heads": len({c for unit in units(compiled.program) for c in unit if c.kind == "head"}),
         "d_model": compiled.shape.d_model,
@@ -96,6 +97,11 @@ def row_of(spec: Spec, number: int, found: Program, told: Row) -> Row:
         "false": told["verdict"] == "decompiled" and not scored.right,
         "rejected": dict(spec.rejected),
     }
+
+
+def told_of(disguise: Disguise) -> str:
+    """All that a disguise does; the task that it is trained on is the model's own."""
+    return ", ".join(f"{each.name} {getattr(disguise, each.name)}" for each in fields(disguise) if each.name != "task")
 
 
 def listing(program: Program) -> list[str]:

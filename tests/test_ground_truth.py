@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ground_truth
+from drasp.compiler import Disguise
 from drasp.edits import Replaced
 from drasp.language import Interpreter
 from drasp.language.syntax import ElementWise, Program
@@ -13,6 +14,7 @@ from drasp.measure import Share, task_accuracy
 from drasp.running import run
 from drasp.sequences import Sequences
 from drasp.sites import Component
+from drasp.tasks import load_task
 from drasp.translation import translate
 from truth.differences import LEAST_DIFFERENCE, least_difference
 from truth.draws import wishes
@@ -293,3 +295,11 @@ def test_what_was_found_is_kept_and_not_looked_for_again(tmp_path: Path, monkeyp
     monkeypatch.setattr(ground_truth, "decompile", lambda *_: pytest.fail("decompiled a second time"))
     assert ground_truth.measured("quick", 0, seed=1, out=tmp_path) == first
     assert "all_the_same: last" in ground_truth.table([first])
+
+
+def test_a_disguise_is_told_without_the_task_that_it_is_trained_on():
+    disguise = Disguise(noise=0.01, training_steps=3, task=load_task("ab_d_bc"))
+    told = ground_truth.told_of(disguise)
+    assert "noise 0.01" in told
+    assert "training_steps 3" in told
+    assert "task" not in told
