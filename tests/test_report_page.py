@@ -151,6 +151,8 @@ def test_examples_can_be_stepped_through_and_drawn(copying):
     assert page.input_value("#input") != first
     page.click("#previous")
     assert page.input_value("#input") == first
+    type_input(page, "BOS 7 SEP 7 EOS")
+    assert page.inner_text("#which") == "20 examples"
     page.click("#draw")
     assert page.input_value("#input").startswith("BOS ")
     assert page.text_content("#message") == ""
@@ -326,6 +328,13 @@ def test_the_program_stays_in_view_beside_the_variables_and_covers_nothing_below
     sides = "(name) => (({ top, bottom }) => [top, bottom])(document.querySelector(name).getBoundingClientRect())"
     page.evaluate("document.querySelector('#line-4').scrollIntoView()")
     assert 0 <= page.evaluate(sides, ".program-side")[0] < 100
+    # Where there is little room, a tensor is brought into view beside its variable.
+    page.set_viewport_size({"width": 1300, "height": 420})
+    page.click(".line[data-name=s2]")
+    tensor, side = page.evaluate(sides, "#tensor-map"), page.evaluate(sides, ".program-side")
+    assert 0 <= side[0] < side[1] <= 420
+    assert side[0] <= tensor[0] < side[1] - 100
+    page.set_viewport_size({"width": 1300, "height": 900})
     page.evaluate("document.querySelector('#search').scrollIntoView()")
     assert page.evaluate(sides, ".program-side")[1] <= page.evaluate(sides, "#search")[0]
 
