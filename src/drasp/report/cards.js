@@ -34,8 +34,8 @@ const ABOUT = {
 /** From which difference of attention weights on a cell is marked. */
 const UNLIKE = 0.1;
 
-/** The figures that a line has: each with a caption and a function from a run to a grid (null: not known). `heads` are those that an
-    aggregate stands for, whose own attention is shown beside the line's. */
+/** The figures that a line has: each with a caption and a function from a run to a grid, or to null where that is not
+    known. `heads` are those that an aggregate stands for, whose own attention is shown beside the line's. */
 function figuresOf(line, heads) {
   const tokens = (run) => run.labels;
   const activation = (value, labels, title) => (run) => {
