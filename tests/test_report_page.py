@@ -87,11 +87,16 @@ def test_the_page_opens_from_disk_and_asks_for_nothing(browser, tmp_path):
     opened.page.close()
 
 
-def test_a_program_that_naming_changed_has_a_point_of_its_own(browser, tmp_path):
-    record = RECORD | {"match_accuracy": 0.93, "pruned_lines": 7}
+@pytest.mark.parametrize(("pruned", "before", "after"), [(7, 0.94, 0.93), (9, 0.96, 0.94)])
+def test_a_program_that_naming_changed_has_a_point_of_its_own(browser, tmp_path, pruned, before, after):
+    """Also where another of the frontier has its length and agreement, as the one of 7 lines in the second case."""
+    point = {"lines": 9, "match_accuracy": 0.96, "match_interval": [0.95, 0.97], "causal": True, "grade": None}
+    frontier = [*RECORD["frontier"], point]
+    record = RECORD | {"match_accuracy": after, "pruned_lines": pruned, "frontier": frontier}
     opened = open_file(browser, written(tmp_path, case("unique copy"), record))
     titles = opened.page.locator("#frontier .dot.pick title").all_text_contents()
-    assert titles == ["7 lines, agreement 0.940 (the pick)", "with names: 7 lines, agreement 0.930 (the pick)"]
+    first = f"{pruned} lines, agreement {before:.3f} (the pick, before naming)"
+    assert titles == [first, f"with names: 7 lines, agreement {after:.3f} (the pick)"]
     assert opened.problems == []
     opened.page.close()
 
