@@ -1,5 +1,7 @@
 """What the report page shows beside the program: evidence, editing, links; in a real browser."""
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -13,6 +15,9 @@ from drasp.model_files import load_model
 from drasp.report.data import program_data
 from drasp.report.examples import draw_examples
 from drasp.report.page import report_page
+from drasp.running import run
+from drasp.sequences import Sequences
+from drasp.sites import Component, Pattern
 from drasp.tasks import TASKS
 from drasp.translation import translate
 from drasp.zoo import ZOO_FOLDER
@@ -145,6 +150,20 @@ NAMED = """([kind, text, rows, columns, byToken]) => {
 }"""
 
 
+TRY_SAMPLES = """([kind, rows, byToken]) => {
+    const library = drasp.report.editor.libraries[kind];
+    const shape = { rows, columns: 6, byToken };
+    return library.samples(shape).map((text) => [text, library.tensor(text, shape).data.length]);
+}"""
+
+
+def test_names_that_are_offered_can_be_taken(copying):
+    shapes = product(("select", "project"), (1, 6), (True, False))
+    found = [sample for shape in shapes for sample in copying.page.evaluate(TRY_SAMPLES, list(shape))]
+    assert {size for _, size in found} == {6, 36}
+    assert {"(k==q-1)", "((q-k)%2==1)", "(out==0)"} <= {text for text, _ in found}
+
+
 def test_the_library_in_the_page_is_pythons(copying):
     vocabulary, positions = Tokens(case("unique copy").vocabulary), Positions(23)
     square = ["k==q", "k==q-2", "k==q+1", "(q-k)%3==2", "q-4<=k<=q-1", "k is next above q", "k>q", "k<q"]
@@ -200,6 +219,65 @@ def test_a_link_opens_the_page_with_the_same_input_and_interventions(browser, tm
     for one in (opened, again):
         assert all(address.startswith(file.as_uri()) for address in one.requests)
         one.page.close()
+
+
+def test_a_whole_picture_has_the_whole_program(browser, tmp_path):
+    """At the top of the page, where such pictures are taken, nothing is cut off, however low the window."""
+    file = written(tmp_path, case("unique copy"), RECORD)
+    opened = open_file(browser, file, viewport={"width": 1300, "height": 300})
+    side = "(({ scrollHeight, clientHeight }) => [scrollHeight, clientHeight])(document.querySelector('.program-side'))"
+    whole, seen = opened.page.evaluate(side)
+    assert whole == seen > 300
+    opened.page.close()
+
+
+# ------------------------------------------------------------------------------------------ what is said of answers
+
+
+def test_answers_at_the_end_of_a_typed_input_do_not_count(browser, tmp_path):
+    """As in the tasks: a prediction after EOS is measured nowhere, be it of an example or not."""
+    task, transformer = TASKS["aastar"], load_model(ZOO_FOLDER / "aastar")
+    program = translate(transformer, task.vocabulary, task.output)
+    file = tmp_path / "report.html"
+    file.write_bytes(report_page(program, {"task": "aastar"}, draw_examples(program, task, transformer)))
+    opened = open_file(browser, file)
+    page = opened.page
+    for text, counted in (("BOS a a a EOS", 4), ("BOS a a a", 4), ("BOS a EOS PAD PAD", 2)):
+        type_input(page, text)
+        assert page.inner_text("#agreement") == f"Program and model agree at all of the {counted} positions that count."
+    type_input(page, "BOS a a a EOS")
+    page.click("#intervene summary")
+    page.click("#patterns button >> nth=0")
+    assert page.inner_text("#agreement").endswith("The interventions change no answer.")
+    page.click("#switches button:text-is('layer 0 head 1')")
+    assert page.locator("#strip .changed").count() == 4
+    assert page.inner_text("#agreement").endswith("change (underlined) 2 answers of the program and 2 of the model.")
+    page.close()
+
+
+def test_a_model_that_is_too_large_is_shown_as_recorded(browser, tmp_path, monkeypatch):
+    task, transformer = TASKS["bin_majority"], load_model(ZOO_FOLDER / "bin_majority")
+    program = translate(transformer, task.vocabulary, task.output)
+    examples = draw_examples(program, task, transformer)
+    monkeypatch.setattr("drasp.report.model._SMALL", 0)
+    monkeypatch.setattr("drasp.report.model._LARGEST", 0)
+    file = tmp_path / "report.html"
+    file.write_bytes(report_page(program, {"task": "bin_majority"}, examples))
+    opened = open_file(browser, file)
+    page = opened.page
+    assert page.evaluate("drasp.report.model") is None
+    assert page.is_hidden("#intervene")
+    assert "Program and model agree" in page.inner_text("#agreement")
+    shown = "drasp.report.cards.find((card) => card.line.kind === 'aggregate').figures[1].heatmap.grid.values"
+    head, example = Component("head", 0, 0), examples.steps[0]
+    inputs = Sequences(torch.tensor([example.ids]), example.offset + torch.arange(len(example.ids))[None])
+    pattern = run(transformer, inputs, record=[Pattern(head)]).values[Pattern(head)]
+    assert page.evaluate(f"[...{shown}]") == pytest.approx(pattern.flatten().tolist(), abs=1e-3)
+    type_input(page, "BOS 1 1 0 SEP")
+    assert "its answers are known for the examples" in page.inner_text("#agreement")
+    assert "is known for the shorter examples" in page.inner_text(".card:has-text('aggregate') >> nth=0")
+    assert opened.problems == []
+    page.close()
 
 
 BLANK = """[...document.querySelectorAll(".card canvas[tabindex]")].filter((canvas) => {

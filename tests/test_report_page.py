@@ -87,11 +87,16 @@ def test_the_page_opens_from_disk_and_asks_for_nothing(browser, tmp_path):
     opened.page.close()
 
 
-def test_a_program_that_naming_changed_has_a_point_of_its_own(browser, tmp_path):
-    record = RECORD | {"match_accuracy": 0.93, "pruned_lines": 7}
+@pytest.mark.parametrize(("pruned", "before", "after"), [(7, 0.94, 0.93), (9, 0.96, 0.94)])
+def test_a_program_that_naming_changed_has_a_point_of_its_own(browser, tmp_path, pruned, before, after):
+    """Also where another of the frontier has its length and agreement, as the one of 7 lines in the second case."""
+    point = {"lines": 9, "match_accuracy": 0.96, "match_interval": [0.95, 0.97], "causal": True, "grade": None}
+    frontier = [*RECORD["frontier"], point]
+    record = RECORD | {"match_accuracy": after, "pruned_lines": pruned, "frontier": frontier}
     opened = open_file(browser, written(tmp_path, case("unique copy"), record))
     titles = opened.page.locator("#frontier .dot.pick title").all_text_contents()
-    assert titles == ["7 lines, agreement 0.940 (the pick)", "with names: 7 lines, agreement 0.930 (the pick)"]
+    first = f"{pruned} lines, agreement {before:.3f} (the pick, before naming)"
+    assert titles == [first, f"with names: 7 lines, agreement {after:.3f} (the pick)"]
     assert opened.problems == []
     opened.page.close()
 
@@ -151,6 +156,8 @@ def test_examples_can_be_stepped_through_and_drawn(copying):
     assert page.input_value("#input") != first
     page.click("#previous")
     assert page.input_value("#input") == first
+    type_input(page, "BOS 7 SEP 7 EOS")
+    assert page.inner_text("#which") == "20 examples"
     page.click("#draw")
     assert page.input_value("#input").startswith("BOS ")
     assert page.text_content("#message") == ""
@@ -326,6 +333,13 @@ def test_the_program_stays_in_view_beside_the_variables_and_covers_nothing_below
     sides = "(name) => (({ top, bottom }) => [top, bottom])(document.querySelector(name).getBoundingClientRect())"
     page.evaluate("document.querySelector('#line-4').scrollIntoView()")
     assert 0 <= page.evaluate(sides, ".program-side")[0] < 100
+    # Where there is little room, a tensor is brought into view beside its variable.
+    page.set_viewport_size({"width": 1300, "height": 420})
+    page.click(".line[data-name=s2]")
+    tensor, side = page.evaluate(sides, "#tensor-map"), page.evaluate(sides, ".program-side")
+    assert 0 <= side[0] < side[1] <= 420
+    assert side[0] <= tensor[0] < side[1] - 100
+    page.set_viewport_size({"width": 1300, "height": 900})
     page.evaluate("document.querySelector('#search').scrollIntoView()")
     assert page.evaluate(sides, ".program-side")[1] <= page.evaluate(sides, "#search")[0]
 

@@ -48,13 +48,26 @@ def test_tokens_that_look_like_markup_are_printed_as_they_are():
     assert statement_line(1, program.statements[0], comment=False).plain == '1. logits1 = project(op=(out=="[red]"))'
 
 
+def frontier_rows(points: list[Point], pick: Point, final: Point) -> list[list[str]]:
+    made = console(False)
+    print_frontier(made, points, pick, final)
+    return [line.split() for line in text_of(made).splitlines()][1:]
+
+
 def test_the_frontier_has_an_arrow_at_the_pick():
     points = [Point(parse_lines(n), Share(hits, 2000)) for n, hits in ((2, 900), (3, 1990))]
-    made = console(False)
-    print_frontier(made, points, points[1])
-    rows = [line.split() for line in text_of(made).splitlines()]
-    assert rows[1][:2] == ["2", "0.450"]
-    assert rows[2][:3] == ["→", "3", "0.995"]
+    rows = frontier_rows(points, points[1], points[1])
+    assert rows[0][:2] == ["2", "0.450"]
+    assert rows[1][:3] == ["→", "3", "0.995"]
+
+
+def test_the_arrow_is_at_the_program_that_naming_made_of_the_pick():
+    points = [Point(parse_lines(n), Share(hits, 2000)) for n, hits in ((2, 900), (4, 1990))]
+    rows = frontier_rows(points, points[1], Point(parse_lines(3), Share(1980, 2000)))
+    assert [row[0] for row in rows] == ["2", "4", "→"]
+    assert rows[1][-4:] == ["the", "pick,", "before", "naming"]
+    assert rows[2][:3] == ["→", "3", "0.990"]
+    assert rows[2][-2:] == ["with", "names"]
 
 
 def parse_lines(count: int):

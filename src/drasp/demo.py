@@ -40,7 +40,7 @@ def main() -> None:
     console.rule("What is left")
     print_program(console, result.program)
     console.print(f"\nIt answers as the model does on {result.final.match} inputs that the search has not seen.\n")
-    print_frontier(console, result.frontier, result.pick)
+    print_frontier(console, result.frontier, result.pick, result.final)
     console.print()
 
     console.rule(f"What it computes on: {' '.join(INPUT)}")

@@ -45,16 +45,31 @@ def print_program(console: Console, program: Program) -> None:
         console.print(statement_line(number, statement), soft_wrap=True)
 
 
-def print_frontier(console: Console, points: "Sequence[Point]", pick: "Point") -> None:
-    """Lines against agreement, with an arrow at the pick."""
+def print_frontier(console: Console, points: "Sequence[Point]", pick: "Point", final: "Point") -> None:
+    """Lines against agreement as pruning left them, with an arrow at the program handed out.
+
+    Where naming has changed the pick's length or agreement, what it has become is a row of its own.
+    """
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("", "lines", "answered alike", "by the model's means"):
         table.add_column(column, justify="right")
-    for point in points:
-        picked = point is pick
+    table.add_column("", style="dim")
+
+    def add(point: "Point", arrow: bool, note: str) -> None:
         means = (point.grade or "yes") if point.causal else "no"
-        row = ("→" if picked else "", str(point.lines), str(point.match), means)
-        table.add_row(*row, style="bold" if picked else "")
+        row = ("→" if arrow else "", str(point.lines), str(point.match), means, note)
+        table.add_row(*row, style="bold" if arrow else "")
+
+    renamed = (final.lines, final.match) != (pick.lines, pick.match)
+    for point in points:
+        if point is not pick:
+            add(point, arrow=False, note="")
+        elif renamed:
+            add(point, arrow=False, note="the pick, before naming")
+        else:
+            add(final, arrow=True, note="")
+    if renamed:
+        add(final, arrow=True, note="the pick, with names")
     console.print(table)
 
 
@@ -63,7 +78,7 @@ def print_result(console: Console, result: "Decompiled", out: Path) -> None:
 
     print_program(console, result.program)
     console.print()
-    print_frontier(console, result.frontier, result.pick)
+    print_frontier(console, result.frontier, result.pick, result.final)
     grade = f" ({result.grade})" if result.grade else ""
     verdict = Text(result.verdict + grade, "bold green" if result.verdict == "decompiled" else "bold yellow")
     figures = (

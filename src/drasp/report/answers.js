@@ -56,8 +56,12 @@ const inputKey = (ids, offset) => `${offset}:${ids.join(",")}`;
 
 // ------------------------------------------------------------------------------------------------- answers
 
+/** Whether an answer is measured; of an input that is no example, as the tasks of drasp have it. */
 function isCounted(example, ids, position) {
   if (example) return position >= example.counted[0] && position < example.counted[1];
+  // Nothing follows the end of an input.
+  const token = program.vocabulary[ids[position]];
+  if (["EOS", "PAD"].includes(token) && program.special.includes(token)) return false;
   const separator = program.vocabulary.indexOf("SEP");
   if (program.output !== "softmax" || separator < 0 || !record.task || !ids.includes(separator)) return true;
   return position >= ids.indexOf(separator);
@@ -152,5 +156,13 @@ function showAgreement(counts, differs, answers) {
     : unlike
       ? `Program and model differ at ${counted === 1 ? "" : `${unlike} of `}${those}.`
       : `Program and model agree at ${counted === 1 ? "" : "all of "}${those}.`;
-  if (answers.before) agreement.textContent += " What the interventions changed is underlined.";
+  if (answers.before) agreement.textContent += ` ${changedText(answers)}`;
+}
+
+/** At how many positions the interventions changed what program and model say. */
+function changedText({ before, ...after }) {
+  const changes = (side) => after[side]?.filter((tokens, i) => !same(tokens, before[side][i])).length ?? 0;
+  const [own, theirs] = [changes("program"), changes("model")];
+  if (!own && !theirs) return "The interventions change no answer.";
+  return `The interventions change (underlined) ${plural(own, "answer")} of the program and ${theirs} of the model.`;
 }

@@ -34,8 +34,8 @@ const ABOUT = {
 /** From which difference of attention weights on a cell is marked. */
 const UNLIKE = 0.1;
 
-/** The figures that a line has: each with a caption and a function from a run to a grid. `heads` are those that an
-    aggregate stands for, whose own attention is shown beside the line's. */
+/** The figures that a line has: each with a caption and a function from a run to a grid, or to null where that is not
+    known. `heads` are those that an aggregate stands for, whose own attention is shown beside the line's. */
 function figuresOf(line, heads) {
   const tokens = (run) => run.labels;
   const activation = (value, labels, title) => (run) => {
@@ -86,7 +86,10 @@ function figuresOf(line, heads) {
       const theirs = heads.map((head) => ({
         caption: `the model's ${head}`,
         square: true,
-        grid: (run) => besideOwn(attention((of) => of.patterns.get(`${head} pattern`))(run), run.weights(line)),
+        grid: (run) => {
+          const own = run.patternOf(head);
+          return own ? besideOwn(attention(() => own)(run), run.weights(line)) : null;
+        },
       }));
       return [weights, ...theirs, value];
     }
@@ -150,7 +153,7 @@ function visibleRows(value, count, length) {
 /** What a line is in the model, in a few words. */
 function standsFor(name) {
   const known = data.model?.lines?.[name]?.stands_for;
-  return known ? el("span", { class: "stands" }, ` – in the model: ${known}`) : null;
+  return known ? el("span", { class: "stands" }, unbroken(` – in the model: ${known}`)) : null;
 }
 
 class Card {
@@ -194,8 +197,13 @@ class Card {
       this.problem.textContent = this.reason(run);
       return;
     }
-    for (const { heatmap, grid, note, caption } of this.figures) {
+    for (const { heatmap, grid, note, caption, host } of this.figures) {
       const made = grid(run);
+      host.hidden = !made;
+      if (!made) {
+        note.textContent = "is known for the shorter examples: the model is too large for the page";
+        continue;
+      }
       heatmap.show({ name: caption, ...made });
       note.textContent = made.hidden > 0 ? `(${made.hidden} smaller rows hidden)` : (made.told ?? "");
     }

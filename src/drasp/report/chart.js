@@ -16,7 +16,7 @@ function matchTicks(low) {
   return ticks;
 }
 
-/** `series`: { name, points: [{ lines, match, interval }], pick }. */
+/** `series`: { name, points: [{ lines, match, interval }], pick, about }; `about` says what the pick is. */
 function frontierChart(series, { width = 520, height = 260, minMatch = null } = {}) {
   const points = series.flatMap((one) => one.points);
   const lows = points.map((point) => Math.min(point.match, point.interval ? point.interval[0] : 1));
@@ -58,7 +58,7 @@ function drawSeries(one, x, y) {
     const picked = point.lines === one.pick;
     const text = `${one.name ? `${one.name}: ` : ""}${plural(point.lines, "line")}, agreement ${point.match.toFixed(3)}`;
     const dot = svg("circle", { class: picked ? "dot pick" : "dot", cx, cy, r: picked ? 6.5 : 4 });
-    dot.append(svg("title", {}, picked ? `${text} (the pick)` : text));
+    dot.append(svg("title", {}, picked ? `${text} (${one.about})` : text));
     group.append(dot);
   }
   return group;
@@ -70,8 +70,12 @@ function frontierSeries(
   name = "",
 ) {
   const points = frontier.map((one) => ({ lines: one.lines, match: one.match_accuracy, interval: one.match_interval }));
-  const series = [{ name, points, pick: pruned ?? lines }];
-  const isThere = points.some((one) => one.lines === lines && one.match === match);
-  if (isThere || match == null) return series;
-  return [...series, { name: `${name} with names`.trim(), points: [{ lines, match, interval }], pick: lines }];
+  const before = pruned ?? lines;
+  // Another program of the frontier may have the length and the agreement that the pick has got by naming.
+  const isThere = points.some((one) => one.lines === before && one.lines === lines && one.match === match);
+  if (isThere || match == null) return [{ name, points, pick: before, about: "the pick" }];
+  return [
+    { name, points, pick: before, about: "the pick, before naming" },
+    { name: `${name} with names`.trim(), points: [{ lines, match, interval }], pick: lines, about: "the pick" },
+  ];
 }

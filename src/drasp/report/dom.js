@@ -34,6 +34,11 @@ function isolated(token) {
   return `\u2068${shown(token)}\u2069`;
 }
 
+/** A text in which the arrows of sites are not broken at the end of a line. */
+function unbroken(text) {
+  return text.split(/(->)/).map((part) => (part === "->" ? el("span", { class: "whole" }, part) : part));
+}
+
 function number(x) {
   if (!Number.isFinite(x)) return String(x);
   const size = Math.abs(x);

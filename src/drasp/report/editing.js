@@ -27,15 +27,23 @@ class OpEditor {
     this.line = line;
     this.axes = tensorsOf(line)[0];
     byId("op-name").value = "";
-    byId("op-name").placeholder = line.edited ? "edited" : (line.text.match(/\bop=(.*)\)$/)?.[1] ?? "");
-    byId("op-names").replaceChildren(...this.libraries[line.kind].texts.map((text) => el("option", { value: text })));
-    const { rows, columns } = this.interpreter.tensors.get(line.op);
+    byId("op-name").placeholder = line.edited ?? (line.text.match(/\bop=(.*)\)$/)?.[1] ?? "");
+    const { rows, columns } = this.shape;
+    const names = this.libraries[line.kind].samples(this.shape);
+    byId("op-names").replaceChildren(...names.map((text) => el("option", { value: text })));
     const option = (label, i) => el("option", { value: i }, label);
     byId("cell-row").replaceChildren(...(rows === 1 ? ["1"] : this.axes.rows.labels).map(option));
     byId("cell-column").replaceChildren(...this.axes.columns.labels.slice(0, columns).map(option));
     this.choose(0, 0);
     byId("op-message").textContent = "";
     byId("undo").hidden = !this.history.length;
+  }
+
+  /** What a tensor of the line's op= must be like. */
+  get shape() {
+    const { rows, columns } = this.interpreter.tensors.get(this.line.op);
+    const key = this.line.kind === "select" ? program.bases[this.line.key[0]] : { kind: "token" };
+    return { rows, columns, byToken: key.kind === "token" };
   }
 
   /** The cell that a value would go to. */
@@ -49,14 +57,9 @@ class OpEditor {
   tryName() {
     const text = byId("op-name").value.trim();
     if (!text) return;
-    const { rows, columns } = this.interpreter.tensors.get(this.line.op);
     try {
-      const key = this.line.kind === "select" ? program.bases[this.line.key[0]] : { kind: "token" };
       const written = text.startsWith("(") ? text : `(${text})`;
-      this.put(
-        this.libraries[this.line.kind].tensor(written, { rows, columns, byToken: key.kind === "token" }),
-        written,
-      );
+      this.put(this.libraries[this.line.kind].tensor(written, this.shape), written);
     } catch (problem) {
       byId("op-message").textContent = problem.message;
     }

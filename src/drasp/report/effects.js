@@ -1,22 +1,21 @@
 /* Element-wise operations without a name: what goes in, and what that does to the logits or to attention.
 
    Samples are positions of the example inputs. What an output does is traced along every path to a project or a
-   select, as if attention on the way looked at that position alone. The samples may also be supplied with the page:
-   data.effects[variable] = { labels, samples: [{ label, input, logits }], warning }. */
+   select, as if attention on the way looked at that position alone. */
 
 const SHOWN_SAMPLES = 12;
 const SHOWN_COLUMNS = 18;
 const CONTEXT = 16; // letters
 
 /** A position of an input, with the tokens that lead up to it, the last of which is its own. */
-function contextLabel(ids, position) {
+function contextLabel({ ids, offset }, position) {
   let text = "";
   for (let i = position; i >= 0; i--) {
     const longer = `${shown(program.vocabulary[ids[i]])} ${text}`.trim();
-    if (text && longer.length > CONTEXT) return `${position}: … ${text}`;
+    if (text && longer.length > CONTEXT) return `${offset + position}: … ${text}`;
     text = longer;
   }
-  return `${position}: ${text}`;
+  return `${offset + position}: ${text}`;
 }
 
 /** Labels of which no two are alike. */
@@ -52,8 +51,8 @@ function mixes(way) {
 }
 
 class Effects {
-  constructor(interpreter, examples, supplied = {}) {
-    Object.assign(this, { interpreter, examples, supplied, program: interpreter.program });
+  constructor(interpreter, examples) {
+    Object.assign(this, { interpreter, examples, program: interpreter.program });
   }
 
   get lines() {
@@ -122,7 +121,6 @@ class Effects {
 
   /** { labels, samples: [{ label, input, logits }], warning }, without two samples of the same input. */
   samplesOf(line) {
-    if (this.supplied[line.name]) return this.supplied[line.name];
     const ways = waysFrom(this.program, line.name).filter((way) => way.end.kind === "project");
     if (!ways.length) return null;
     const seen = new Map();
@@ -131,9 +129,9 @@ class Effects {
       example.ids.forEach((_, position) => {
         if (!isCounted(example, example.ids, position)) return;
         const input = this.inputAt(line, run, position);
-        const key = input.map((x) => x.toFixed(3)).join(" ");
+        const key = input.map((x) => x.toFixed(2)).join(" ");
         if (seen.has(key) || seen.size > 2000) return;
-        const label = contextLabel(example.ids, position);
+        const label = contextLabel(example, position);
         seen.set(key, { label, input, logits: this.logitsOf(line, ways, run, position) });
       });
     }
@@ -265,7 +263,7 @@ function pairsPanel(effects, select) {
   const [queryMap, keyMap, scoreMap] = hosts.map((host) => new Heatmap(host, { maxCell: 34, labelRoom: 190 }));
   const side = (map, title, operand, rows, place) => {
     const values = rows.map((pair) => effects.sideAt(select, operand, pair.run, pair[place]));
-    const labels = distinct(rows.map((pair) => contextLabel(pair.example.ids, pair[place])));
+    const labels = distinct(rows.map((pair) => contextLabel(pair.example, pair[place])));
     const columns = largestColumns(values, SHOWN_COLUMNS);
     map.show(rowsGrid(`${title} of ${select.name}`, labels, values, effects.sideLabels(operand), columns, title));
   };

@@ -120,7 +120,7 @@ function lineTable(causal) {
       el(
         "td",
         { class: "stands" },
-        line.stands_for,
+        unbroken(line.stands_for),
         line.part?.dormant ? el("small", {}, "dormant: its whole component changes hardly an answer") : null,
         caseLink(line),
       ),

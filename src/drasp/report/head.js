@@ -75,6 +75,8 @@ function showHead() {
     notes.push(
       `To keep it small its tensors are rounded: logits differ by at most ${data.rounding.difference.toExponential(1)} on the examples.`,
     );
+  if (data.model?.precision === "half")
+    notes.push("The model's weights are rounded to 16 bits, which changes none of its answers on the examples.");
   byId("foot").textContent = notes.join(" ");
 }
 

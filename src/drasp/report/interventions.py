@@ -16,12 +16,14 @@ from drasp.forward import Forward
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import Aggregate, ElementWise, Project
 from drasp.measure import agreeing, predict, share
+from drasp.report.examples import Example
 from drasp.sequences import Sequences
-from drasp.sites import Anatomy, Component, Edge, Site, last_of, sides_of
+from drasp.sites import Anatomy, Component, Edge, Pattern, Site, last_of, sides_of
 from drasp.tasks import Inputs
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output
 
+_RECORDED = 45  # tokens, at most, of an example whose attention is recorded
 _TOKENS = 1000  # of a batch of inputs whose values are recorded: a long program has many of them
 
 
@@ -131,6 +133,25 @@ def means(program: Program, transformer: Transformer, inputs: Inputs, output: Ou
         {str(component): changed(component) for component in components},
         len(inputs),
     )
+
+
+@torch.no_grad()
+def recorded_patterns(
+    mechanism: Mechanism, transformer: Transformer, examples: Iterable[Example]
+) -> dict[str, np.ndarray]:
+    """Where heads that lines stand for look on the shorter examples: for a page that has not got the model."""
+    heads = {c for name in mechanism.lines for c in mechanism.components(name) if c.kind == "head"}
+    forward = Forward(transformer, record=[Pattern(head) for head in heads])
+    found: dict[str, np.ndarray] = {}
+    for example in examples:
+        size = len(example.ids)
+        if size > _RECORDED:
+            continue
+        positions = example.offset + torch.arange(size)
+        values = forward(Sequences(torch.tensor([example.ids]), positions[None])).values
+        place = f"{example.offset}:{','.join(map(str, example.ids))}"
+        found |= {f"{place} {site}": v[0].cpu().numpy().astype("<f2") for site, v in values.items()}
+    return found
 
 
 def left_out(mechanism: Mechanism, anatomy: Anatomy) -> dict[str, Any]:

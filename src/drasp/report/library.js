@@ -53,6 +53,20 @@ class Library {
     return this.entries.map(({ text }) => `(${text.replace(/\{\w+:(\w+)\}/g, "<$1>")})`);
   }
 
+  /** Those that fit a tensor, with numbers and a token in their places, so that each can be typed. */
+  samples({ rows, byToken }) {
+    const [token] = this.vocabulary;
+    const quoted = /^[^\s()"]+$/.test(token) ? token : JSON.stringify(token);
+    const fitting = this.entries.filter(
+      ({ kinds, vector }) => (rows > 1 || vector) && (byToken || !kinds.includes("token")),
+    );
+    return fitting.map(({ text }) => {
+      const numbers = ["2", "1"];
+      const value = { int: () => numbers.shift(), offset: () => "-1", token: () => quoted };
+      return `(${text.replace(/\{\w+:(\w+)\}/g, (_, kind) => value[kind]())})`;
+    });
+  }
+
   /** The tensor that a text names, [rows × columns]; `byToken`: whether columns are tokens. */
   tensor(text, { rows, columns, byToken }) {
     for (const { name, pattern, kinds, vector } of this.entries) {

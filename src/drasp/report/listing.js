@@ -1,13 +1,14 @@
 /* The program as coloured text, with what each line reads and what reads it. */
 
 const OPERATIONS = new Set(["select", "aggregate", "element_wise_op", "norm", "project", "softmax", "sigmoid"]);
-const WORDS = /"(?:[^"\\]|\\.)*"|[A-Za-z_][A-Za-z_0-9]*|\d[\d.]*(?:e[+-]?\d+)?|\s+|./gu;
+const WORDS = /"(?:[^"\\]|\\.)*"|[A-Za-z_][A-Za-z_0-9]*|\d[\d.]*(?:e[+-]?\d+)?|\s+|->|./gu;
 
 /** A statement's text as coloured pieces. */
 function coloured(line, variables) {
   const words = line.text.match(WORDS);
   return words.map((word, i) => {
     if (word.startsWith('"')) return el("span", { class: "c-string" }, el("bdi", {}, word));
+    if (word === "->") return el("span", { class: "whole" }, word);
     if (/^\d/.test(word)) return el("span", { class: "c-number" }, word);
     if (OPERATIONS.has(word) && words[i + 1] === "(") return el("span", { class: "c-operation" }, word);
     const argument = words[i + 1] === "=" && words[i + 2] !== "=" && words[i - 1] !== "=" && i > 0;
@@ -39,7 +40,7 @@ class Listing {
           "code",
           {},
           coloured(line, variables),
-          line.comment ? el("span", { class: "c-comment" }, `  # ${line.comment}`) : null,
+          line.comment ? el("span", { class: "c-comment" }, unbroken(`  # ${line.comment}`)) : null,
         ),
         lineBadge(line.name),
       );

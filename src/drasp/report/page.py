@@ -1,6 +1,6 @@
 """`report.html`: a program with its figures, in one file that computes every variable in the browser."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from drasp.records import Record, read_record
 from drasp.report.data import packed, program_data, rounded, tensor_arrays
 from drasp.report.examples import Examples, draw_examples
 from drasp.report.html import page
-from drasp.report.interventions import founded, left_out, lines_data, means
+from drasp.report.interventions import founded, left_out, lines_data, means, recorded_patterns
 from drasp.report.model import page_model
 from drasp.tasks import TASKS, Task
 from drasp.transformer import Transformer
@@ -29,8 +29,6 @@ MAX_BYTES = 6_000_000
 MAX_LINES = 400
 # Where a page would be too large, its tensors lose this many of their 24 significant bits.
 _ROUNDINGS = (0, 8, 12, 16)
-# What a page has of the model's weights.
-_WEIGHTS = ("shape", "precision", "tensors")
 
 _STYLES = ("base.css", "panels.css", "report.css")
 _SCRIPTS = (
@@ -63,11 +61,10 @@ def report_page(program: Program, record: Mapping[str, Any], examples: Examples)
 
     Where that does not make it small enough, it goes without the model's weights.
     """
-    model = _model_data(program, examples)
     made = b""
-    for data in (model, {key: value for key, value in (model or {}).items() if key not in _WEIGHTS}):
+    for model in _model_data(program, examples):
         for bits in _ROUNDINGS:
-            made = _page(program, record, examples, data if model is not None else None, bits)
+            made = _page(program, record, examples, model, bits)
             if len(made) <= MAX_BYTES:
                 return made
     return made
@@ -94,23 +91,31 @@ def _page(
     return page("report.html", f"{name} – drasp", _STYLES, _SCRIPTS, data)
 
 
-def _model_data(program: Program, examples: Examples) -> dict[str, Any] | None:
-    """The model as the page runs it, unless it is too large, and what the program's lines stand for in it."""
+def _model_data(program: Program, examples: Examples) -> Iterator[dict[str, Any] | None]:
+    """The model as the page shows it: with its weights, unless it is too large; else as recorded on the examples.
+
+    With it comes what the program's lines stand for in it.
+    """
     transformer = examples.transformer
     if transformer is None or transformer.n_vocab != len(program.vocabulary):
-        return None
-    stored = page_model(transformer, lambda other: examples.answered_alike(other, program.output))
-    data = stored.to_json() if stored else {}
+        yield None
+        return
+    known: dict[str, Any] = {}
     mechanism = founded(program, transformer)
     if mechanism is not None and examples.pool is not None:
         found = means(program, transformer, examples.pool, program.output)
-        data |= {
+        known = {
             "lines": lines_data(mechanism, transformer.anatomy),
             "left_out": left_out(mechanism, transformer.anatomy),
             "changes": {"shares": found.changes, "inputs": found.inputs},
             "means": packed(found.arrays()),
         }
-    return data
+    stored = page_model(transformer, lambda other: examples.answered_alike(other, program.output))
+    if stored is not None:
+        yield stored.to_json() | known
+    if mechanism is not None and known:
+        known["patterns"] = packed(recorded_patterns(mechanism, transformer, examples.steps))
+    yield known
 
 
 @torch.no_grad()

@@ -6,8 +6,9 @@ const { program, record } = data;
 // ----------------------------------------------------------------------------------------------- the page
 
 class Report {
-  constructor(interpreter, model, means) {
-    Object.assign(this, { interpreter, model });
+  /** `recorded`: where heads look on some examples, for a model that is too large for the page. */
+  constructor(interpreter, model, { means, recorded }) {
+    Object.assign(this, { interpreter, model, recorded });
     this.examples = data.examples.steps;
     this.known = new Map();
     for (const list of Object.values(data.examples))
@@ -24,9 +25,7 @@ class Report {
     const variables = new Set(["token", "pos", "one", ...program.statements.map((line) => line.name)]);
     this.cards = program.statements.map(
       (line, i) =>
-        new Card(line, i + 1, variables, model ? this.interventions.headsOf(line.name) : [], (index) =>
-          this.pick(index, false),
-        ),
+        new Card(line, i + 1, variables, this.interventions.headsOf(line.name), (index) => this.pick(index, false)),
     );
     byId("variables").append(...this.cards.map((card) => card.node), this.rowsSwitch());
     this.listing.also(this.cards.map((card) => card.node));
@@ -35,7 +34,7 @@ class Report {
     this.panel = new InterventionPanel(this.interventions, this);
     this.connect();
     if (!this.follow(location.hash)) this.step(0);
-    this.effects = new Effects(interpreter, data.examples, data.effects ?? {});
+    this.effects = new Effects(interpreter, data.examples);
     showEffects(this.effects, byId("effects"));
   }
 
@@ -55,6 +54,7 @@ class Report {
     byId("differ").addEventListener("click", () =>
       this.choose(differing[(shownLast = (shownLast + 1) % differing.length)]),
     );
+    addEventListener("scroll", () => this.followScroll(), { passive: true });
     addEventListener("hashchange", () => {
       if (this.follow(location.hash)) byId("try-title").scrollIntoView({ block: "nearest" });
     });
@@ -76,7 +76,21 @@ class Report {
     this.listing.pick(index);
     this.tensorPanel.show(line, index + 1);
     this.editor.show(line);
-    if (scroll && innerWidth >= 1080) this.cards[index].node.scrollIntoView({ block: "nearest" });
+    if (scroll && innerWidth >= 1080) {
+      this.cards[index].node.scrollIntoView({ block: "nearest" });
+      this.followScroll();
+      // Below a long program its tensor would be out of view.
+      const [side, tensor] = [byId("program-side"), byId("tensor")];
+      const hidden = tensor.offsetTop + tensor.offsetHeight - side.clientHeight;
+      if (side.scrollTop < hidden) side.scrollTop = Math.min(hidden, tensor.offsetTop);
+    }
+  }
+
+  /** Beside the variables the program stays in view, as much of it as there is room for; at the top of the page, and
+      so in a picture of the whole page, all of it is shown. */
+  followScroll() {
+    const columns = byId("columns");
+    columns.classList.toggle("following", columns.getBoundingClientRect().top < 0);
   }
 
   /** After the op= of a line has changed. */
@@ -178,12 +192,16 @@ class Report {
       patterns.map((head) => `${head} pattern`),
     );
     const run = Object.assign(both.program, this.input, { labels: ids.map((id) => shown(program.vocabulary[id])) });
-    run.patterns = both.model?.values ?? new Map();
+    run.patternOf = (head) =>
+      both.model?.values.get(`${head} pattern`) ?? this.recorded.get(`${inputKey(ids, offset)} ${head} pattern`)?.data;
     const answers = { program: programAnswers(run), model: this.modelAnswers(both.model, example) };
     if (this.interventions.active) answers.before = this.untouched(ids, offset);
     showAnswers(run, example, answers);
     for (const card of this.cards) card.show(run);
-    byId("which").textContent = this.examples.length ? `example ${this.place + 1} of ${this.examples.length}` : "";
+    const step = this.examples[this.place];
+    const isHere = step && same(step.ids, ids) && step.offset === offset;
+    const count = this.examples.length;
+    byId("which").textContent = isHere ? `example ${this.place + 1} of ${count}` : plural(count, "example");
     byId("link").href = this.address;
     this.milliseconds = performance.now() - start;
     byId("time").textContent = `${plural(ids.length, "token")}, drawn in ${this.milliseconds.toFixed(0)} ms`;
@@ -218,8 +236,9 @@ async function openReport() {
   const tensors = await unpackTensors(data.tensors);
   const { model } = data;
   const weights = model?.tensors ? new Model(model.shape, await unpackTensors(model.tensors)) : null;
-  const means = model?.means ? await unpackTensors(model.means) : new Map();
-  globalThis.drasp = { data, report: new Report(new Interpreter(program, tensors), weights, means) };
+  const unpacked = async (packed) => (packed ? await unpackTensors(packed) : new Map());
+  const known = { means: await unpacked(model?.means), recorded: await unpacked(model?.patterns) };
+  globalThis.drasp = { data, report: new Report(new Interpreter(program, tensors), weights, known) };
   document.body.classList.add("ready");
 }
 
