@@ -15,7 +15,9 @@ from drasp.forward import Forward
 from drasp.language import Interpreter, check, load_program, parse, program_files, to_text
 from drasp.loading import fitted_task
 from drasp.model_files import digest, load_model, read_folder, write_folder
+from drasp.report.examples import draw_examples
 from drasp.report.model import converted, page_model
+from drasp.report.page import report_page
 from drasp.running import run
 from drasp.sequences import Sequences
 from drasp.sites import OUT, Component, Edge, NormSite, Receiver, Site
@@ -241,6 +243,29 @@ def test_a_page_does_not_run_what_is_no_gpt2(changes):
     assert page_model(random_model(Shape(5, 8, 4, 1, 2, 8), 0), lambda _: True) is not None
     assert digest(converted(model, lambda weight: weight)) == digest(model)
     assert digest(converted(model, lambda weight: 2 * weight)) != digest(model)
+
+
+@pytest.mark.xdist_group("browser")
+def test_a_page_shows_what_was_recorded_of_a_model_that_it_cannot_run(browser, tmp_path):
+    model = random_model(Shape(5, 8, 4, 1, 1, 0, norm="none"), 0)
+    program = translate(model)
+    examples = draw_examples(program, None, model)
+    (tmp_path / "report.html").write_bytes(report_page(program, {}, examples))
+    page = browser.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto((tmp_path / "report.html").as_uri())
+    page.wait_for_selector("#listing li")
+    data = page.evaluate("() => JSON.parse(document.getElementById('data').textContent)")
+    page.close()
+    assert errors == []
+    assert "tensors" not in data["model"]
+    first, x = data["examples"]["steps"][0], examples.steps[0]
+    assert first["model"] == [[int(token)] for token in model(*_alone(x.ids))[0].argmax(-1)]
+
+
+def _alone(ids: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor([ids]), torch.arange(len(ids))[None]
 
 
 def test_a_model_without_norms_has_none_to_cut():

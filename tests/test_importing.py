@@ -17,9 +17,10 @@ from drasp.errors import DraspError
 from drasp.importing import import_checkpoint
 from drasp.lens import NEVER_SAID
 from drasp.model_files import load_model
+from drasp.tasks import TASKS
 from drasp.transformer import assemble
 from effort import examples
-from other_libraries import HookedTransformer, NanoGpt, lens_config, lens_logits, lens_state
+from other_libraries import HookedTransformer, NanoGpt, lens_config, lens_logits, lens_majority, lens_state
 from random_models import logits_of, random_gpt2
 
 options = st.fixed_dictionaries(
@@ -309,6 +310,39 @@ def test_other_files_are_refused_in_one_line(kind, tmp_path, monkeypatch):
     assert str(file) in line
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "ran").exists()
+
+
+KINDS = {
+    "RMSNorm": {"normalization_type": "RMS"},
+    "no norm": {"normalization_type": None},
+    "attention alone": {"attn_only": True},
+    "neither norm nor MLPs": {"attn_only": True, "normalization_type": None},
+    "folded layer norms": {"normalization_type": "LNPre"},
+}
+MAJORITY = TASKS["bin_majority"]
+
+
+def majority_config(**changes) -> dict:
+    sizes = {"d_vocab": len(MAJORITY.vocabulary), "n_ctx": MAJORITY.n_positions, "d_model": 16}
+    return lens_config(n_layers=1, n_heads=1, **sizes, **changes)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_imported_model_is_decompiled(kind, tmp_path):
+    """One that counts, of every kind: from the checkpoint to the verdict."""
+    config = majority_config(**KINDS[kind])
+    state = lens_majority(config, MAJORITY.vocabulary.tokens)
+    torch.save({"state_dict": state, "cfg": config}, tmp_path / "model.pt")
+    assert drasp("import", tmp_path / "model.pt", "--out", tmp_path / "model").code == 0
+    command = ["decompile", tmp_path / "model", "--task", "bin_majority", "--quick", "--json"]
+    result = drasp(*command, "--out", tmp_path / "result")
+    assert result.code == 0, result.err
+    record = json.loads(result.out)
+    assert record["verdict"] == "decompiled"
+    assert record["match_accuracy"] >= 0.99
+    assert record["lines"] <= 6
+    assert (tmp_path / "result/report.html").is_file()
 
 
 def test_only_importing_unpickles():
