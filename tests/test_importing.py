@@ -4,6 +4,7 @@ import json
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -16,9 +17,10 @@ from command import drasp, fails
 from drasp.errors import DraspError
 from drasp.importing import import_checkpoint
 from drasp.lens import NEVER_SAID
+from drasp.loading import fitted_task
 from drasp.model_files import load_model
 from drasp.tasks import TASKS
-from drasp.transformer import assemble
+from drasp.transformer import Shape, assemble, initial_weights
 from effort import examples
 from other_libraries import HookedTransformer, NanoGpt, lens_config, lens_logits, lens_majority, lens_state
 from random_models import logits_of, random_gpt2
@@ -358,3 +360,30 @@ def test_models_in_memory_that_cannot_be_read_are_refused():
     config = lens_config(positional_embedding_type="rotary")
     with pytest.raises(DraspError, match="HookedTransformer: its positions are rotary"):
         load_model(HookedTransformer(lens_state(config, 0), config))
+
+
+def test_decompile_takes_a_folder_and_models_in_memory(tmp_path):
+    """What is read shows in what is refused: the task needs more positions than these models have."""
+    from drasp.decompiler.pipeline import decompile
+
+    gpt2 = random_gpt2(0, layers=1, heads=2, vocab=7)
+    gpt2.float().save_pretrained(tmp_path)
+    config = lens_config(d_vocab=7)
+    for model in (tmp_path, str(tmp_path), gpt2, HookedTransformer(lens_state(config, 0), config), load_model(gpt2)):
+        with pytest.raises(DraspError, match="bin_majority: needs 154 positions, but the model has 8"):
+            decompile(model, MAJORITY)
+
+
+def test_a_language_on_a_model_with_more_tokens():
+    """Answers are sets of tokens there, and those that only the model has are in none."""
+    from drasp.measure import task_accuracy
+
+    task, shape_of = TASKS["tomita1"], Shape(9, TASKS["tomita1"].n_positions, 4, 1, 1, 0, unembedding_bias=True)
+    wide = fitted_task(task, assemble(shape_of, initial_weights(shape_of, 0)), "the model")
+    inputs, narrow = (t.pool(20, np.random.default_rng(0)) for t in (wide, task))
+    assert inputs.targets.shape[2] == 9
+    assert torch.equal(inputs.targets[..., : len(task.vocabulary)], narrow.targets)
+    assert not inputs.targets[..., len(task.vocabulary) :].any()
+    assert torch.equal(inputs.ids, narrow.ids)
+    weights = initial_weights(shape_of, 0)
+    assert task_accuracy(assemble(shape_of, weights), inputs, task.output).total == 20
