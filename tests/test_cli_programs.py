@@ -35,7 +35,7 @@ def test_translate_writes_the_program_in_all_forms(model, tmp_path):
     out = tmp_path / "out"
     result = drasp("translate", model, "--out", out)
     assert result.code == 0, result.err
-    assert "29 lines (22 by the theorem, 4 for the biases of queries, 3 for exact layer norms)" in result.out
+    assert "29 lines (22 by the theorem, 4 for the biases of queries, 3 for exact norms)" in result.out
     assert {path.name for path in out.iterdir()} == {
         "program.drasp",
         "program.safetensors",

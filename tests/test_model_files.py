@@ -22,7 +22,7 @@ from random_models import logits_of, random_gpt2
     seed=st.integers(0, 2**32),
     layers=st.integers(1, 3),
     heads=st.integers(1, 3),
-    activation=st.sampled_from(["gelu_new", "gelu", "relu"]),
+    activation=st.sampled_from(["gelu_new", "gelu", "relu", "silu", "gelu_pytorch_tanh", "gelu_fast"]),
     tied=st.booleans(),
     scaled=st.booleans(),
     by_layer=st.booleans(),
@@ -63,6 +63,66 @@ def test_a_bare_gpt2_is_read_without_the_prefix(folder, tmp_path):
     assert torch.equal(load_model(tmp_path / "bare")(ids, positions), load_model(folder)(ids, positions))
 
 
+def test_a_model_in_several_files_is_the_same(tmp_path):
+    model = random_gpt2(1, layers=2, heads=2).float()
+    model.save_pretrained(tmp_path, max_shard_size="2KB")
+    assert not (tmp_path / "model.safetensors").exists()
+    ids, positions = torch.tensor([[0, 4, 2]]), torch.tensor([[3, 4, 5]])
+    assert torch.equal(load_model(tmp_path)(ids, positions), load_model(model)(ids, positions))
+
+
+INDEX = "model.safetensors.index.json"
+
+
+def edit_index(folder: Path, change) -> None:
+    content = json.loads((folder / INDEX).read_text())
+    change(content["weight_map"])
+    (folder / INDEX).write_text(json.dumps(content))
+
+
+SHARD_DAMAGES = {
+    "a part is missing": (lambda f: next(f.glob("model-00002-*")).unlink(), "is missing, a part of the model"),
+    "a tensor is missing": (
+        lambda f: edit_index(f, lambda places: places.update({"transformer.x": places["transformer.wte.weight"]})),
+        "tensor transformer.x is missing, which is there by model.safetensors.index.json",
+    ),
+    "a file elsewhere": (
+        lambda f: edit_index(f, lambda places: places.update({"transformer.x": "../model.safetensors"})),
+        "'../model.safetensors' is no file of this folder",
+    ),
+    "no places": (lambda f: (f / INDEX).write_text("{}"), "expected weight_map to give the file of each tensor"),
+    "no index": (lambda f: (f / INDEX).write_text("["), "not a readable JSON file"),
+}
+
+
+@pytest.mark.parametrize("damage", SHARD_DAMAGES)
+def test_damaged_models_in_several_files_are_refused_in_one_line(damage, tmp_path):
+    random_gpt2(1, layers=1, heads=2).float().save_pretrained(tmp_path, max_shard_size="1KB")
+    change, message = SHARD_DAMAGES[damage]
+    change(tmp_path)
+    with pytest.raises(DraspError) as caught:
+        load_model(tmp_path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_weights_of_every_precision(dtype, tmp_path):
+    model = random_gpt2(1, layers=1, heads=2).to(dtype)
+    model.save_pretrained(tmp_path)
+    ids, positions = torch.tensor([[0, 4, 2]]), torch.tensor([[3, 4, 5]])
+    expected = logits_of(model.double(), ids, positions)
+    for found in (load_model(tmp_path), load_model(GPT2LMHeadModel.from_pretrained(tmp_path, dtype=dtype))):
+        assert found.token_embedding.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        torch.testing.assert_close(found(ids, positions).double(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_of_several_precisions_become_one(folder):
+    edit_weights(folder, lambda tensors: tensors.update({WTE: tensors[WTE].double(), LN: tensors[LN].bfloat16()}))
+    ids, positions = torch.tensor([[0, 4, 2]]), torch.tensor([[3, 4, 5]])
+    assert load_model(folder)(ids, positions).dtype == torch.float64
+
+
 def test_what_we_write_hugging_face_reads(tmp_path):
     shape = Shape(n_vocab=7, n_positions=9, d_model=8, n_layers=2, n_heads=2, d_hidden=12, activation="relu")
     weights = {name: tensor + 0.1 for name, tensor in initial_weights(shape, seed=3).items()}
@@ -98,10 +158,11 @@ def edit_weights(folder: Path, change) -> None:
 WTE, LN = "transformer.wte.weight", "transformer.ln_f.weight"
 
 DAMAGES = {
-    "another architecture": (lambda f: edit_config(f, model_type="llama"), "expected model_type 'gpt2', found 'llama'"),
+    "another architecture": (lambda f: edit_config(f, model_type="opt"), "'gpt2' or 'drasp', found 'opt'"),
+    "rotary positions": (lambda f: edit_config(f, model_type="llama"), "found 'llama': its positions are rotary"),
     "cross-attention": (lambda f: edit_config(f, add_cross_attention=True), "the model has cross-attention"),
     "heads": (lambda f: edit_config(f, n_head=3), "n_embd 8 is not divisible by n_head 3"),
-    "activation": (lambda f: edit_config(f, activation_function="silu"), "found 'silu'"),
+    "activation": (lambda f: edit_config(f, activation_function="tanh"), "found 'tanh'"),
     "no size": (lambda f: edit_config(f, n_embd=...), "expected a positive whole number for n_embd, found None"),
     "size of another kind": (lambda f: edit_config(f, n_layer="1"), "whole number for n_layer, found '1'"),
     "flag": (lambda f: edit_config(f, scale_attn_weights=1), "expected true or false for scale_attn_weights, found 1"),
@@ -145,17 +206,17 @@ def test_damaged_folders_are_refused_in_one_line(damage, folder):
 
 
 def test_other_things_are_refused(tmp_path):
-    with pytest.raises(DraspError, match="expected a GPT-2 folder, found nothing"):
+    with pytest.raises(DraspError, match="expected a model's folder, found nothing"):
         load_model(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
-    with pytest.raises(DraspError, match="expected a GPT-2 folder, found a file"):
+    with pytest.raises(DraspError, match="expected a model's folder, found a file"):
         load_model(tmp_path / "file")
-    with pytest.raises(DraspError, match="expected a folder or a GPT2LMHeadModel, found int"):
+    with pytest.raises(DraspError, match="a GPT2LMHeadModel or a HookedTransformer, found int"):
         load_model(3)
     other = OPTForCausalLM(
         OPTConfig(
             vocab_size=5, hidden_size=8, ffn_dim=8, num_hidden_layers=1, num_attention_heads=1, word_embed_proj_dim=8
         )
     )
-    with pytest.raises(DraspError, match="OPTForCausalLM: expected model_type 'gpt2', found 'opt'"):
+    with pytest.raises(DraspError, match="OPTForCausalLM: expected model_type 'gpt2' or 'drasp', found 'opt'"):
         load_model(other)

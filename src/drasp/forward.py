@@ -35,7 +35,7 @@ from drasp.sites import (
     Site,
     last_of,
 )
-from drasp.transformer import Layer, LayerNorm, Linear, Transformer
+from drasp.transformer import Layer, Linear, StreamNorm, Transformer
 
 # What is the same for all inputs, or at all positions, may come as one.
 Values = Float[Tensor, "#batch #pos d_model"]
@@ -94,6 +94,8 @@ class _Pass:
         if inputs.counted is not None:
             x = self.everywhere(x, self.is_narrow).flatten(0, 1).index_select(0, inputs.counted)
         logits = x @ model.unembedding.T
+        if model.unembedding_bias is not None:
+            logits = logits + model.unembedding_bias
         return Run(logits if inputs.counted is not None else self.everywhere(logits, self.is_narrow), self.values)
 
     def send(self, component: Component, compute: Callable[[], Values]) -> None:
@@ -175,10 +177,10 @@ class _Pass:
     def part(self, value: Values, receiver: Receiver, side: int) -> Float[Tensor, "batch pos d_head"]:
         """What one part of the stream makes of a head's query, key or value: given the norm, this is linear."""
         layer = self.model.layers[receiver.layer]
-        normed = layer.attention_norm.gain * _centred(value) / self.roots[receiver]
+        normed = layer.attention_norm.gain * layer.attention_norm.centred(value) / self.roots[receiver]
         return self.everywhere(normed @ layer.attention.side(side)[:, receiver.head], self.reads_narrow(receiver))
 
-    def behind_norm(self, receiver: Receiver, norm: LayerNorm) -> Values:
+    def behind_norm(self, receiver: Receiver, norm: StreamNorm) -> Values:
         return self.normed(receiver, norm, self.read(receiver))
 
     def read(self, receiver: Receiver) -> Values:
@@ -266,7 +268,7 @@ class _Pass:
                     pass
         return x
 
-    def normed(self, receiver: Receiver, norm: LayerNorm, x: Values) -> Values:
+    def normed(self, receiver: Receiver, norm: StreamNorm, x: Values) -> Values:
         if receiver not in self.plan.roots:
             return norm(x)
         edit = self.norm_edit(receiver)
@@ -279,11 +281,11 @@ class _Pass:
             new = edited(value, self.plan.edits.get(site))
             self.note(site, new)
             x = x + (new - value)
-        y = norm.gain * _centred(x) / self.roots[receiver] + norm.bias
+        y = norm.gain * norm.centred(x) / self.roots[receiver] + norm.bias
         if receiver not in self.plan.bare:
             return y
         other = torch.as_tensor(self.plan.bare[receiver], dtype=x.dtype)[..., None]
-        return y + norm.gain * _centred(self.constant_part(receiver)) * (1 / other - 1 / self.roots[receiver])
+        return y + norm.gain * norm.centred(self.constant_part(receiver)) * (1 / other - 1 / self.roots[receiver])
 
     def constant_part(self, receiver: Receiver) -> Float[Tensor, " d_model"]:
         """What of that which a receiver reads is the same for all inputs: biases, constants, what heads make of these.
@@ -306,7 +308,7 @@ class _Pass:
         x, edit = norm.bias, self.norm_edit(receiver)
         by = edit.by if isinstance(edit, Replaced) else self.plan.bare.get(receiver)
         if by is not None and not (isinstance(by, Tensor) and by.ndim):
-            x = x + norm.gain * _centred(self.constant_part(receiver)) / by
+            x = x + norm.gain * norm.centred(self.constant_part(receiver)) / by
         value = x @ attention.side(2)[:, head.head] + attention.side_bias(2)[head.head]
         return value @ attention.output_of(head.head)
 
@@ -328,6 +330,7 @@ class _Pass:
     # -------------------------------------------------------------------------------- components
 
     def mlp(self, number: int, layer: Layer) -> Values:
+        assert layer.mlp is not None, "only an MLP that is there is asked for"
         return layer.mlp(self.behind_norm(Receiver(number, "mlp"), layer.mlp_norm))
 
     def bias(self, narrow: bool) -> Float[Tensor, "any 1 query pos"]:
@@ -339,14 +342,14 @@ class _Pass:
         """All heads at once, from the stream to the stream."""
         assert self.stream is not None
         attention, x = layer.attention, layer.attention_norm(self.stream)
-        d = x.shape[-1]
+        width = attention.width
         if narrow:
             weight, bias = attention.qkv.weight, attention.qkv.bias
-            q = Linear(weight[:, :d], bias[:d])(self.at_wanted(x))
-            k, v = Linear(weight[:, d:], bias[d:])(x).split(d, dim=-1)
+            q = Linear(weight[:, :width], bias[:width])(self.at_wanted(x))
+            k, v = Linear(weight[:, width:], bias[width:])(x).split(width, dim=-1)
             self.become_narrow()
         else:
-            q, k, v = attention.qkv(x).split(d, dim=-1)
+            q, k, v = attention.qkv(x).split(width, dim=-1)
         seen = self.bias(narrow)
         if attention.n_heads == 1:
             # The same without an axis for heads, and without the time it takes to set one up.
@@ -435,7 +438,7 @@ class _Pass:
         y = x @ weight[:, chosen].flatten(1) + bias.flatten()
         return self.everywhere(y, narrow).unflatten(-1, (len(heads), -1)).transpose(1, 2)
 
-    def gated_norms(self, receivers: Sequence[Receiver], norm: LayerNorm) -> Float[Tensor, "batch heads pos d_model"]:
+    def gated_norms(self, receivers: Sequence[Receiver], norm: StreamNorm) -> Float[Tensor, "batch heads pos d_model"]:
         x = self.read_gated(receivers)
         edits = [self.norm_edit(receiver) for receiver in receivers]
         if not any(receiver in self.plan.roots for receiver in receivers):
@@ -443,7 +446,7 @@ class _Pass:
         if all(isinstance(edit, Replaced) and isinstance(edit.by, Tensor) and not edit.by.ndim for edit in edits):
             roots = [torch.as_tensor(edit.by) for edit in edits if isinstance(edit, Replaced)]
             self.roots |= zip(receivers, roots, strict=True)
-            return _centred(x) / torch.stack(roots)[:, None, None] * norm.gain + norm.bias
+            return norm.centred(x) / torch.stack(roots)[:, None, None] * norm.gain + norm.bias
         return torch.stack([self.normed(r, norm, x[:, i]) for i, r in enumerate(receivers)], 1)
 
     def change_of(self, product: Product, scale: float, q: Tensor, k: Tensor) -> Float[Tensor, "batch query key"]:
@@ -476,10 +479,6 @@ class _Pass:
                     pass
             whole = whole - self.part(value, receiver, index)
         return whole
-
-
-def _centred(x: Float[Tensor, "*any d_model"]) -> Float[Tensor, "*any d_model"]:
-    return x - x.mean(-1, keepdim=True)
 
 
 def _rows(table: Float[Tensor, "n d"], which: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch d"]:

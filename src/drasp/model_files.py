@@ -1,14 +1,16 @@
-"""Reads and writes GPT-2 folders (`config.json` and `model.safetensors`); refuses everything else.
+"""Reads and writes model folders (`config.json` and safetensors); refuses everything else.
 
-Nothing is unpickled, and no model class of another library is needed: a GPT-2 is its configuration and
-its named tensors.
+A folder holds a GPT-2 as Hugging Face has it, or, where its form cannot say what a model is, a model of drasp's own
+form: `model_type` "drasp", the fields of a `Shape`, and tensors by the same names. Nothing is unpickled, and no model
+class of another library is needed: models in memory are known by what they have.
 """
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -16,34 +18,68 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from drasp.errors import DraspError
-from drasp.transformer import ACTIVATIONS, Shape, Transformer, assemble
+from drasp.transformer import ACTIVATIONS, NormKind, Shape, Transformer, assemble
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from transformers import GPT2LMHeadModel
 
+    class HookedTransformer(Protocol):
+        """What is asked of a model of TransformerLens, which need not be installed."""
+
+        cfg: Any
+
+        def state_dict(self) -> Mapping[str, Tensor]: ...
+
+
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+OWN_TYPE = "drasp"
 # Causal masks that older files carry along.
 _BUFFERS = (".attn.bias", ".attn.masked_bias")
+_SAME_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_new", "gelu_fast": "gelu_new", "gelu_python": "gelu", "swish": "silu"}
+# Of architectures that are often met, why they cannot be read.
+_POSITIONS_OF = {
+    **dict.fromkeys(("llama", "mistral", "gpt_neox", "gptj", "qwen2", "qwen3", "gemma", "phi"), "rotary"),
+    **dict.fromkeys(("bloom", "mpt"), "ALiBi's"),
+}
 
 
-def load_model(source: "str | Path | GPT2LMHeadModel", device: torch.device | str | None = None) -> Transformer:
-    """The transformer in a GPT-2 folder, or in a `GPT2LMHeadModel` in memory; on torch's default device, or another."""
-    if isinstance(source, str | Path):
-        shape, weights = read_folder(Path(source))
-    else:
-        config = getattr(source, "config", None)
-        if config is None or not hasattr(source, "state_dict"):
-            raise DraspError(f"expected a folder or a GPT2LMHeadModel, found {type(source).__name__}")
-        where = type(source).__name__
-        shape = _shape(config.to_dict(), where)
-        weights = _weights(source.state_dict(), shape, where)
+ModelSource: TypeAlias = "str | Path | Transformer | GPT2LMHeadModel | HookedTransformer"
+
+
+def load_model(source: ModelSource, device: torch.device | str | None = None) -> Transformer:
+    """The transformer in a folder, or in a model of transformers or TransformerLens that is in memory.
+
+    Its tensors are on torch's default device, or on another. What is a `Transformer` already is given back as it is.
+    """
+    if isinstance(source, Transformer):
+        return source
+    shape, weights = read_folder(Path(source)) if isinstance(source, str | Path) else _from_memory(source)
     place = torch.get_default_device() if device is None else device
     return assemble(shape, {name: weight.to(place) for name, weight in weights.items()})
 
 
+def _from_memory(source: Any) -> tuple[Shape, dict[str, Tensor]]:
+    where = type(source).__name__
+    if any(each.__name__ == "HookedTransformer" for each in type(source).__mro__):
+        from drasp.lens import from_lens
+
+        shape, weights = from_lens(source.state_dict(), vars(source.cfg), where)
+        return shape, checked_weights(weights, shape, where)
+    config = getattr(source, "config", None)
+    if config is None or not hasattr(config, "to_dict") or not hasattr(source, "state_dict"):
+        raise DraspError(f"expected a model's folder, a GPT2LMHeadModel or a HookedTransformer, found {where}")
+    shape = _shape(config.to_dict(), where)
+    return shape, checked_weights(source.state_dict(), shape, where)
+
+
 def digest(transformer: Transformer) -> str:
     """A transformer to the SHA-256 of what it computes with: its weights by Hugging Face's names, and its form."""
-    form = [(a.attention.n_heads, a.attention.scale, a.mlp.activation) for a in transformer.layers]
-    made = sha256(repr([transformer.final_norm.eps, *form]).encode())
+    form = [(a.attention.n_heads, a.attention.scale, a.mlp and a.mlp.activation) for a in transformer.layers]
+    norm = transformer.final_norm
+    kind = () if norm.kind == "layer" else (norm.kind,)
+    made = sha256(repr([norm.eps, *kind, *form]).encode())
     for name, tensor in _named_weights(transformer):
         made.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
         made.update(tensor.detach().cpu().contiguous().numpy().tobytes())
@@ -60,6 +96,8 @@ def _named_weights(transformer: Transformer) -> Iterator[tuple[str, Tensor]]:
         yield f"h.{i}.attn.c_attn.bias", layer.attention.qkv.bias
         yield f"h.{i}.attn.c_proj.weight", layer.attention.output.weight
         yield f"h.{i}.attn.c_proj.bias", layer.attention.output.bias
+        if layer.mlp is None:
+            continue
         yield f"h.{i}.ln_2.weight", layer.mlp_norm.gain
         yield f"h.{i}.ln_2.bias", layer.mlp_norm.bias
         yield f"h.{i}.mlp.c_fc.weight", layer.mlp.hidden.weight
@@ -69,32 +107,66 @@ def _named_weights(transformer: Transformer) -> Iterator[tuple[str, Tensor]]:
     yield "ln_f.weight", transformer.final_norm.gain
     yield "ln_f.bias", transformer.final_norm.bias
     yield "lm_head.weight", transformer.unembedding
+    if transformer.unembedding_bias is not None:
+        yield "lm_head.bias", transformer.unembedding_bias
 
 
 def read_folder(folder: Path) -> tuple[Shape, dict[str, Tensor]]:
+    """The shape and the weights of the model in a folder, checked against each other."""
     if not folder.is_dir():
-        raise DraspError(f"{folder}: expected a GPT-2 folder, found {'a file' if folder.exists() else 'nothing'}")
-    shape = _shape(_read_config(folder / "config.json"), str(folder / "config.json"))
-    file = folder / "model.safetensors"
-    if not file.is_file():
-        pickled = next((p.name for p in sorted(folder.glob("*.bin")) + sorted(folder.glob("*.pt"))), None)
-        if pickled:
-            raise DraspError(
-                f"{folder}: found {pickled}, a pickle, which could run code when read; expected "
-                "model.safetensors (save_pretrained(..., safe_serialization=True) writes one)"
-            )
-        raise DraspError(f"{folder}: no model.safetensors")
+        raise DraspError(f"{folder}: expected a model's folder, found {'a file' if folder.exists() else 'nothing'}")
+    shape = _shape(_read_json(folder / CONFIG), str(folder / CONFIG))
+    file = folder / WEIGHTS
+    if file.is_file():
+        return shape, checked_weights(read_safetensors(file), shape, str(file))
+    if (folder / INDEX).is_file():
+        return shape, checked_weights(_read_shards(folder), shape, str(folder))
+    pickled = next((p.name for p in sorted(folder.glob("*.bin")) + sorted(folder.glob("*.pt"))), None)
+    if pickled:
+        raise DraspError(
+            f"{folder}: found {pickled}, a pickle, which could run code when read; expected "
+            "model.safetensors (save_pretrained(..., safe_serialization=True) writes one)"
+        )
+    raise DraspError(f"{folder}: no {WEIGHTS}")
+
+
+def read_safetensors(file: Path) -> dict[str, Tensor]:
     try:
-        tensors = load_file(file)
+        return load_file(file)
     except (SafetensorError, OSError) as error:
         raise DraspError(f"{file}: not a whole safetensors file ({error})") from None
-    return shape, _weights(tensors, shape, str(file))
+
+
+def _read_shards(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a model in several files, each where the index says it is."""
+    places = _read_json(folder / INDEX).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise DraspError(f"{folder / INDEX}: expected weight_map to give the file of each tensor")
+    tensors: dict[str, Tensor] = {}
+    for name in sorted(set(places.values())):
+        if Path(name).name != name:
+            raise DraspError(f"{folder / INDEX}: {name!r} is no file of this folder")
+        if not (folder / name).is_file():
+            raise DraspError(f"{folder}: {name} is missing, a part of the model by {INDEX}")
+        there = read_safetensors(folder / name)
+        missing = next((tensor for tensor, file in places.items() if file == name and tensor not in there), None)
+        if missing:
+            raise DraspError(f"{folder / name}: tensor {missing} is missing, which is there by {INDEX}")
+        tensors |= there
+    return tensors
 
 
 def write_folder(folder: Path, shape: Shape, weights: Mapping[str, Tensor]) -> None:
-    """Writes what `read_folder` and Hugging Face's `from_pretrained` read."""
+    """Writes what `read_folder` reads: a GPT-2, as `from_pretrained` reads it too, where the shape is one."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = {
+    own = {"model_type": OWN_TYPE, **asdict(shape), "d_head": shape.head_width}
+    config = _gpt2_config(shape) if shape.is_gpt2 else own
+    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+    save_file({k: v.detach().contiguous() for k, v in weights.items()}, folder / WEIGHTS, {"format": "pt"})
+
+
+def _gpt2_config(shape: Shape) -> dict[str, Any]:
+    return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
         "activation_function": shape.activation,
@@ -111,15 +183,15 @@ def write_folder(folder: Path, shape: Shape, weights: Mapping[str, Tensor]) -> N
         "tie_word_embeddings": shape.tied,
         "vocab_size": shape.n_vocab,
     }
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    save_file({k: v.detach().contiguous() for k, v in weights.items()}, folder / "model.safetensors", {"format": "pt"})
 
 
-def _read_config(file: Path) -> dict[str, Any]:
+def _read_json(file: Path) -> dict[str, Any]:
     try:
         config = json.loads(file.read_text())
     except FileNotFoundError:
-        raise DraspError(f"{file.parent}: no config.json; expected a Hugging Face GPT-2 folder") from None
+        raise DraspError(
+            f"{file.parent}: no {file.name}; expected a Hugging Face GPT-2, or a model that `drasp import` wrote"
+        ) from None
     except (OSError, ValueError) as error:
         raise DraspError(f"{file}: not a readable JSON file ({error})") from None
     if not isinstance(config, dict):
@@ -127,50 +199,109 @@ def _read_config(file: Path) -> dict[str, Any]:
     return config
 
 
+class Fields:
+    """The values of a configuration, each of the kind that is asked for, or refused by name."""
+
+    def __init__(self, config: Mapping[str, Any], where: str) -> None:
+        self.config, self.where = config, where
+
+    def size(self, key: str, least: int = 1) -> int:
+        value = self.config.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise DraspError(f"{self.where}: expected a positive whole number for {key}, found {value!r}")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.config.get(key, default)
+        if not isinstance(value, bool):
+            raise DraspError(f"{self.where}: expected true or false for {key}, found {value!r}")
+        return value
+
+    def eps(self, key: str) -> float:
+        value = self.config.get(key, 1e-5)
+        if not isinstance(value, int | float) or not 0 <= value < 1:
+            raise DraspError(f"{self.where}: expected a small number for {key}, found {value!r}")
+        return float(value)
+
+    def norm(self, key: str) -> NormKind:
+        match self.config.get(key):
+            case "layer" | "rms" | "none" as kind:
+                return kind
+            case other:
+                known = ", ".join(get_args(NormKind))
+                raise DraspError(f"{self.where}: expected {key} to be one of {known}, found {other!r}")
+
+    def activation(self, key: str) -> str:
+        return known_activation(self.config.get(key, "gelu_new"), key, self.where)
+
+
+def known_activation(name: object, key: str, where: str) -> str:
+    """drasp's name of an activation that a configuration names; libraries have several for one function."""
+    found = _SAME_ACTIVATIONS.get(str(name), name)
+    if not isinstance(found, str) or found not in ACTIVATIONS:
+        raise DraspError(f"{where}: expected {key} to be one of {', '.join(ACTIVATIONS)}, found {name!r}")
+    return found
+
+
 def _shape(config: Mapping[str, Any], where: str) -> Shape:
-    if config.get("model_type") != "gpt2":
-        raise DraspError(f"{where}: expected model_type 'gpt2', found {config.get('model_type')!r}")
+    match config.get("model_type"):
+        case "gpt2":
+            return _gpt2_shape(config, where)
+        case kind if kind == OWN_TYPE:
+            return _own_shape(config, where)
+        case kind:
+            hint = _POSITIONS_OF.get(kind) if isinstance(kind, str) else None
+            more = f": its positions are {hint}, and only learnt ones can be read" if hint else ""
+            raise DraspError(f"{where}: expected model_type 'gpt2' or {OWN_TYPE!r}, found {kind!r}{more}")
+
+
+def _gpt2_shape(config: Mapping[str, Any], where: str) -> Shape:
     if config.get("add_cross_attention"):
         raise DraspError(f"{where}: the model has cross-attention; only decoder-only GPT-2s can be read")
-
-    def size(key: str) -> int:
-        value = config.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < (0 if key == "n_layer" else 1):
-            raise DraspError(f"{where}: expected a positive whole number for {key}, found {value!r}")
-        return value
-
-    def flag(key: str, default: bool) -> bool:
-        value = config.get(key, default)
-        if not isinstance(value, bool):
-            raise DraspError(f"{where}: expected true or false for {key}, found {value!r}")
-        return value
-
-    d_model, n_heads = size("n_embd"), size("n_head")
+    fields = Fields(config, where)
+    d_model, n_heads = fields.size("n_embd"), fields.size("n_head")
     if d_model % n_heads:
         raise DraspError(f"{where}: n_embd {d_model} is not divisible by n_head {n_heads}")
-    activation = config.get("activation_function", "gelu_new")
-    if activation not in ACTIVATIONS:
-        known = ", ".join(ACTIVATIONS)
-        raise DraspError(f"{where}: expected an activation_function of {known}, found {activation!r}")
-    eps = config.get("layer_norm_epsilon", 1e-5)
-    if not isinstance(eps, int | float) or not 0 <= eps < 1:
-        raise DraspError(f"{where}: expected a small number for layer_norm_epsilon, found {eps!r}")
     return Shape(
-        n_vocab=size("vocab_size"),
-        n_positions=size("n_positions"),
+        n_vocab=fields.size("vocab_size"),
+        n_positions=fields.size("n_positions"),
         d_model=d_model,
-        n_layers=size("n_layer"),
+        n_layers=fields.size("n_layer", least=0),
         n_heads=n_heads,
-        d_hidden=4 * d_model if config.get("n_inner") is None else size("n_inner"),
-        activation=activation,
-        eps=float(eps),
-        scale_by_head=flag("scale_attn_weights", True),
-        scale_by_layer=flag("scale_attn_by_inverse_layer_idx", False),
-        tied=flag("tie_word_embeddings", True),
+        d_hidden=4 * d_model if config.get("n_inner") is None else fields.size("n_inner"),
+        activation=fields.activation("activation_function"),
+        eps=fields.eps("layer_norm_epsilon"),
+        scale_by_head=fields.flag("scale_attn_weights", True),
+        scale_by_layer=fields.flag("scale_attn_by_inverse_layer_idx", False),
+        tied=fields.flag("tie_word_embeddings", True),
     )
 
 
-def _weights(tensors: Mapping[str, Tensor], shape: Shape, where: str) -> dict[str, Tensor]:
+def _own_shape(config: Mapping[str, Any], where: str) -> Shape:
+    known = {"model_type", *Shape.__dataclass_fields__}
+    unknown = next((key for key in config if key not in known), None)
+    if unknown:
+        raise DraspError(f"{where}: {unknown} is no field of a model of drasp's; a newer drasp may know it")
+    fields = Fields(config, where)
+    return Shape(
+        n_vocab=fields.size("n_vocab"),
+        n_positions=fields.size("n_positions"),
+        d_model=fields.size("d_model"),
+        n_layers=fields.size("n_layers", least=0),
+        n_heads=fields.size("n_heads"),
+        d_hidden=fields.size("d_hidden", least=0),
+        activation=fields.activation("activation"),
+        eps=fields.eps("eps"),
+        scale_by_head=fields.flag("scale_by_head", True),
+        scale_by_layer=fields.flag("scale_by_layer", False),
+        tied=fields.flag("tied", True),
+        d_head=fields.size("d_head"),
+        norm=fields.norm("norm"),
+        unembedding_bias=fields.flag("unembedding_bias", False),
+    )
+
+
+def checked_weights(tensors: Mapping[str, Tensor], shape: Shape, where: str) -> dict[str, Tensor]:
     """The tensors that the configuration asks for: all of them, of the right shape, finite, and no others."""
     # A bare GPT2Model is saved without the prefix.
     named = {k if k.startswith(("transformer.", "lm_head.")) else f"transformer.{k}": v for k, v in tensors.items()}
@@ -178,7 +309,7 @@ def _weights(tensors: Mapping[str, Tensor], shape: Shape, where: str) -> dict[st
     ignored = {"lm_head.weight"} if shape.tied else set[str]()
     for name in named:
         if name not in expected and name not in ignored and not name.endswith(_BUFFERS):
-            raise DraspError(f"{where}: unexpected tensor {name}; a plain GPT-2 of this configuration has none")
+            raise DraspError(f"{where}: unexpected tensor {name}; a model of this configuration has none")
     weights: dict[str, Tensor] = {}
     for name, size in expected.items():
         if name not in named:
@@ -190,5 +321,7 @@ def _weights(tensors: Mapping[str, Tensor], shape: Shape, where: str) -> dict[st
             raise DraspError(f"{where}: tensor {name} holds {tensor.dtype}, expected floating-point numbers")
         if not torch.isfinite(tensor).all():
             raise DraspError(f"{where}: tensor {name} holds NaN or infinite numbers")
-        weights[name] = tensor if tensor.dtype == torch.float64 else tensor.float()
-    return weights
+        weights[name] = tensor
+    # Half precision is for storage, and one that is mixed cannot be computed with.
+    double = any(tensor.dtype == torch.float64 for tensor in weights.values())
+    return {name: tensor.double() if double else tensor.float() for name, tensor in weights.items()}

@@ -307,17 +307,25 @@ def joined(*groups: Iterable[Site]) -> tuple[Site, ...]:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Who can send to whom in a model of this size, in the order of the forward pass."""
+    """Who can send to whom in a model of this size, in the order of the forward pass.
+
+    A model may have no MLPs, and no norms: then nothing changes what is read of the stream.
+    """
 
     n_layers: int
     n_heads: int
+    has_mlps: bool = True
+    has_norms: bool = True
 
     @cached_property
     def senders(self) -> tuple[Component, ...]:
         senders = [TOKEN, POSITION]
         for layer in range(self.n_layers):
-            senders += [*self.heads(layer), Component("mlp", layer)]
+            senders += [*self.heads(layer), *self.mlps(layer)]
         return tuple(senders)
+
+    def mlps(self, layer: int) -> tuple[Component, ...]:
+        return (Component("mlp", layer),) if self.has_mlps else ()
 
     def heads(self, layer: int) -> tuple[Component, ...]:
         return tuple(Component("head", layer, head) for head in range(self.n_heads))
@@ -327,13 +335,13 @@ class Anatomy:
         receivers: list[Receiver] = []
         for layer in range(self.n_layers):
             receivers += [Receiver(layer, side, head) for side in SIDES for head in range(self.n_heads)]
-            receivers.append(Receiver(layer, "mlp"))
+            receivers += [receiver for mlp in self.mlps(layer) for receiver in mlp.receivers]
         return (*receivers, OUT)
 
     def senders_to(self, receiver: Receiver) -> tuple[Component, ...]:
         if receiver.kind == "out":
             return self.senders
-        before = 2 + receiver.layer * (self.n_heads + 1)
+        before = 2 + receiver.layer * (self.n_heads + self.has_mlps)
         return self.senders[: before + self.n_heads if receiver.kind == "mlp" else before]
 
     def ways_to(

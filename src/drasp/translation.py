@@ -16,7 +16,7 @@ MAX_LINES = 20_000
 
 @dataclass(frozen=True)
 class Size:
-    """The lines of a translation: those of the theorem, and what biases and exact layer norms add."""
+    """The lines of a translation: those of the theorem, and what biases and exact norms add."""
 
     theorem: int
     biases: int
@@ -29,43 +29,49 @@ class Size:
     def __str__(self) -> str:
         return (
             f"{self.total:,} lines ({self.theorem:,} by the theorem, {self.biases:,} for the biases of queries, "
-            f"{self.norms:,} for exact layer norms)"
+            f"{self.norms:,} for exact norms)"
         )
 
 
-def theorem_lines(n_layers: int, n_heads: int, split_mlps: bool = False) -> int:
+def theorem_lines(n_layers: int, n_heads: int, split_mlps: bool = False, has_mlps: bool = True) -> int:
     """The paper's formula. Split MLPs have one line for each variable that they read."""
     variables, lines = 2, 0
     for _ in range(n_layers):
         lines += (variables**2 + variables) * n_heads  # selects and aggregates
         variables += variables * n_heads
-        lines += variables if split_mlps else 1
-        variables += variables if split_mlps else 1
+        mlps = (variables if split_mlps else 1) if has_mlps else 0
+        lines += mlps
+        variables += mlps
     return lines + variables + 2  # projects, bias, prediction
 
 
 def translation_size(transformer: Transformer, edits: Mapping[Site, Edit] | None = None) -> Size:
     """How many lines `translate` would write, without writing them; with edits that make norms constant."""
-    theorem = theorem_lines(len(transformer.layers), transformer.n_heads)
-    norms = [NormSite(r) for r in (*(Receiver(i, "attention") for i in range(len(transformer.layers))), OUT)]
-    exact = _lines_written(transformer, [norm not in (edits or {}) for norm in norms])
+    anatomy = transformer.anatomy
+    theorem = theorem_lines(anatomy.n_layers, anatomy.n_heads, has_mlps=anatomy.has_mlps)
+    norms = [NormSite(r) for r in (*(Receiver(i, "attention") for i in range(anatomy.n_layers)), OUT)]
+    exact = _lines_written(transformer, [anatomy.has_norms and norm not in (edits or {}) for norm in norms])
     linear = _lines_written(transformer, [False] * len(norms))
     return Size(theorem, linear - theorem, exact - linear)
 
 
 def _lines_written(transformer: Transformer, exact: Sequence[bool]) -> int:
     """`exact` says it of the attention norm of each layer and of the final norm."""
-    heads, variables, lines = transformer.n_heads, 2, 0
-    for number in range(len(transformer.layers)):
-        # From the second layer on the stream has a constant, which an exact norm makes a variable.
-        norm = exact[number]
-        read = variables + (norm and number > 0)
-        lines += norm + heads * (read**2 + read + read)  # selects, key-only selects, aggregates
-        variables += heads * read
-        lines += 1
-        variables += 1
-    norm = exact[-1]
-    return lines + norm + variables + (norm and bool(transformer.layers)) + 2
+    variables, lines, has_constant = 2, 0, False  # of the stream
+    for layer, norm in zip(transformer.layers, exact, strict=False):
+        # An exact norm makes the stream's constant a variable; any other leaves it one.
+        read = variables + (norm and has_constant)
+        fixed = bool(layer.attention_norm.bias.any()) or (has_constant and not norm)
+        lines += norm
+        for head in layer.attention.heads():
+            has_query = fixed or bool(head.query_bias.any())
+            lines += read**2 + has_query * read + read  # selects, key-only selects, aggregates
+            has_constant = has_constant or fixed or bool(head.value_bias.any())
+        has_constant = has_constant or bool(layer.attention.output.bias.any())
+        variables += read * layer.attention.n_heads
+        lines += layer.mlp is not None
+        variables += layer.mlp is not None
+    return lines + exact[-1] + variables + (exact[-1] and has_constant) + 2
 
 
 def translate(

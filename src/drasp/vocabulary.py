@@ -40,6 +40,12 @@ class Vocabulary:
         """For a model that comes without names: a token is called by its id."""
         return cls(tuple(str(index) for index in range(size)))
 
+    def widened(self, size: int) -> "Vocabulary":
+        """The same tokens, and special ones behind them that a model has beside these: `spare7` is the one of id 7."""
+        spare = [f"spare{index}" for index in range(len(self), size)]
+        names = tuple(name if name not in self.tokens else f"{name}_" for name in spare)
+        return Vocabulary((*self.tokens, *names), (*self.special, *names))
+
     @cached_property
     def ids(self) -> dict[str, int]:
         return {token: index for index, token in enumerate(self.tokens)}

@@ -5,9 +5,10 @@ x = Σ C_v v + c. It starts as token and position; each head adds one variable f
 same variable, aggregated), each MLP one of its own. So a head's attention score, a product of two such
 sums, is a sum of selects, and the logits are a sum of projects.
 
-Layer norm divides x by a number n. Where the transformer has a constant there, it is absorbed into the
-matrices. Otherwise n becomes a variable, `norm(…)`, and everything the receiver reads is divided by it,
-the constant c included: that is what the variable `one` is for.
+Layer norm divides x by a number n. Where the transformer has a constant there, or no norm at all, it is absorbed
+into the matrices. Otherwise n becomes a variable, `norm(…)`, and everything the receiver reads is divided by it,
+the constant c included: that is what the variable `one` is for. RMSNorm is the same but for the mean over the stream,
+which it does not take away. A bias of zeros is none, and takes no line.
 
 What is written is the model with edits (`forward.run` runs the same): edges that are cut leave terms out, constants
 join c. Some things fold away without any loss: a layer norm or an MLP of one one-hot variable is a table, two heads
@@ -16,7 +17,7 @@ it stands for: its head, MLP or norm, or its edges to the output; and, where a v
 away, the edges that it is read along.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -41,7 +42,6 @@ from drasp.language.syntax import (
     TensorName,
 )
 from drasp.sites import (
-    NO_COMPONENT,
     OUT,
     POSITION,
     SIDES,
@@ -57,61 +57,22 @@ from drasp.sites import (
     Sender,
     Site,
     joined,
-    last_of,
     through,
 )
-from drasp.transformer import ACTIVATIONS, Head, Layer, LayerNorm, Mlp, Transformer
+from drasp.streams import (
+    Constant,
+    Stream,
+    Term,
+    bias_of,
+    joined_senders,
+    merged,
+    sum_of,
+    through_matrix,
+    times,
+    total,
+)
+from drasp.transformer import ACTIVATIONS, Head, Layer, Mlp, StreamNorm, Transformer
 from drasp.vocabulary import Output, Vocabulary
-
-
-@dataclass(frozen=True)
-class Term:
-    """A variable and the matrix that takes it into a space; `path` is the way on which it came there.
-
-    What is `unread` counts in the receiver's norm alone.
-    """
-
-    variable: str
-    matrix: Float[Tensor, "dims d_model"]
-    path: Sender = NO_COMPONENT
-    unread: bool = False
-
-    @property
-    def senders(self) -> tuple[Component, ...]:
-        """The component that wrote it there, if any did."""
-        return () if self.path == NO_COMPONENT else (last_of(self.path),)
-
-    @property
-    def source(self) -> Sender:
-        """The same way, but none where it does not begin at a component: constants stay constants behind heads."""
-        match self.path:
-            case Path(origin=origin) if origin == NO_COMPONENT:
-                return NO_COMPONENT
-            case path:
-                return path
-
-
-@dataclass(frozen=True)
-class Stream:
-    """x = Σ v·matrix + constant; no constant where nothing has written one. Ways may lead to the same variable."""
-
-    terms: tuple[Term, ...] = ()
-    constant: Float[Tensor, " d_model"] | None = None
-
-    def with_one(self) -> tuple[Term, ...]:
-        """The terms, with the constant as a multiple of the variable `one`."""
-        return self.terms if self.constant is None else (*self.terms, Term("one", self.constant[None]))
-
-    def times(self, factor: float) -> "Stream":
-        terms = tuple(replace(term, matrix=factor * term.matrix) for term in self.terms)
-        return Stream(terms, None if self.constant is None else factor * self.constant)
-
-
-def total(parts: Sequence[Stream]) -> Stream:
-    """The sum of several streams, with all their terms."""
-    constants = [part.constant for part in parts if part.constant is not None]
-    constant = torch.stack(constants).sum(0) if constants else None
-    return Stream(tuple(term for part in parts for term in part.terms), constant)
 
 
 class _Model:
@@ -205,13 +166,15 @@ def write_program(
     for number, layer in enumerate(transformer.layers):
         for head, stream in _write_heads(writer, number, layer, model):
             model.send(head, stream)
-        model.biases = total([model.biases, Stream((), layer.attention.output.bias.double())])
-        mlp = Component("mlp", number)
-        model.send(mlp, _write_mlp(writer, mlp, layer.mlp, layer.mlp_norm, model))
+        model.biases = total([model.biases, Stream((), bias_of(layer.attention.output.bias))])
+        if layer.mlp is not None:
+            mlp = Component("mlp", number)
+            model.send(mlp, _write_mlp(writer, mlp, layer.mlp, layer.mlp_norm, model))
     reading = writer.read(model.seen(OUT), transformer.final_norm, model.divisors(OUT), OUT)
     unembedding = transformer.unembedding.double()
     names = [writer.project(operand, matrix @ unembedding.T, senders) for operand, matrix, senders in reading.merged()]
-    names.append(writer.project(ONE, (reading.constant @ unembedding.T)[None], ()))
+    fixed = sum_of(through_matrix(reading.constant, unembedding.T), bias_of(transformer.unembedding_bias))
+    names.append(writer.project(ONE, unembedding.new_zeros(1, len(unembedding)) if fixed is None else fixed[None], ()))
     writer.add(Prediction(output, tuple(Reference(name) for name in names)), (OUT,))
     return Program(vocabulary, transformer.n_positions, tuple(writer.with_sites()), writer.tensors)
 
@@ -221,7 +184,7 @@ class _Reading:
     """What a receiver sees behind its layer norm: Σ operand·matrix + constant; `norm` is the norm's line."""
 
     terms: tuple[Term, ...]
-    constant: Float[Tensor, " d_model"]
+    constant: Constant
     norm: str | None = None
 
     def operand(self, term: Term) -> Operand:
@@ -229,21 +192,6 @@ class _Reading:
 
     def merged(self) -> list[tuple[Operand, Float[Tensor, "_ d_model"], tuple[Component, ...]]]:
         return [(Operand(variable, self.norm), matrix, senders) for variable, matrix, senders in merged(self.terms)]
-
-
-def merged(terms: Iterable[Term]) -> list[tuple[str, Float[Tensor, "_ d_model"], tuple[Component, ...]]]:
-    """Each variable once, with its matrix and the components that wrote it."""
-    groups: dict[str, list[Term]] = {}
-    for term in terms:
-        groups.setdefault(term.variable, []).append(term)
-    return [
-        (variable, torch.stack([term.matrix for term in group]).sum(0), joined_senders(group))
-        for variable, group in groups.items()
-    ]
-
-
-def joined_senders(terms: Iterable[Term]) -> tuple[Component, ...]:
-    return tuple(dict.fromkeys(sender for term in terms for sender in term.senders))
 
 
 class _Writer:
@@ -314,16 +262,16 @@ class _Writer:
         self.note(name, source.variable, senders, OUT)
         return name
 
-    def read(self, stream: Stream, norm: LayerNorm, divisors: _Divisors, receiver: Receiver) -> _Reading:
-        """Layer norm as something linear: centre, times the gain, over a norm (a line) or a constant."""
-        gain, bias = norm.gain.double(), norm.bias.double()
+    def read(self, stream: Stream, norm: StreamNorm, divisors: _Divisors, receiver: Receiver) -> _Reading:
+        """A norm as something linear: centre, times the gain, over a norm (a line) or a constant."""
+        gain, bias = norm.gain.double(), bias_of(norm.bias)
         linear = _linear_norm(stream, norm, divisors)
         if linear is not None:
             terms = tuple(replace(term, matrix=term.matrix * gain) for term in _read(linear.terms))
-            return _Reading(terms, bias if linear.constant is None else bias + linear.constant * gain)
+            return _Reading(terms, sum_of(bias, times(linear.constant, gain)))
         name = self.fresh("n")
         op = f"N{name[1:]}"
-        centred = [replace(term, matrix=_centred(term.matrix)) for term in stream.with_one()]
+        centred = [replace(term, matrix=norm.centred(term.matrix)) for term in stream.with_one()]
         variables = merged(centred)
         for i, (_, matrix, _) in enumerate(variables):
             self.store(f"{op}.{i}", matrix)
@@ -331,7 +279,7 @@ class _Writer:
         self.add(Norm(name, inputs, TensorName(op), norm.eps), (NormSite(receiver),))
         if divisors.constants is not None and stream.constant is not None:
             # The constant counts in the norm, but is itself divided by a number.
-            bias = bias + _centred(stream.constant) * gain / divisors.constants
+            bias = sum_of(bias, norm.centred(stream.constant) * gain / divisors.constants)
             centred = centred[:-1]
         return _Reading(tuple(replace(term, matrix=term.matrix * gain) for term in _read(centred)), bias, name)
 
@@ -340,16 +288,14 @@ def _read(terms: Iterable[Term]) -> list[Term]:
     return [term for term in terms if not term.unread]
 
 
-def _centred(matrix: Float[Tensor, "*dims d_model"]) -> Float[Tensor, "*dims d_model"]:
-    return matrix - matrix.mean(-1, keepdim=True)
-
-
-def _linear_norm(stream: Stream, norm: LayerNorm, divisors: _Divisors) -> Stream | None:
+def _linear_norm(stream: Stream, norm: StreamNorm, divisors: _Divisors) -> Stream | None:
     """The normed stream where that is linear in its variables; None where it takes a norm of its own."""
-    centred = [replace(term, matrix=_centred(term.matrix)) for term in stream.terms]
-    constant = None if stream.constant is None else _centred(stream.constant)
+    centred = [replace(term, matrix=norm.centred(term.matrix)) for term in stream.terms]
+    constant = None if stream.constant is None else norm.centred(stream.constant)
     if divisors.all is not None:
         return Stream(tuple(centred), constant).times(1 / divisors.all)
+    if norm.kind == "none":
+        return Stream(tuple(centred), times(constant, 1 / (divisors.constants or 1.0)))
     match merged(centred):
         case []:
             if constant is None:
@@ -422,10 +368,10 @@ def _write_head(
     query, key, value, output = (m.double() for m in (weights.query, weights.key, weights.value, weights.output))
     query_side, key_side, value_side = head.receivers
     in_key_space = [replace(term, matrix=term.matrix @ key.T) for term in keys.terms]
-    fixed = queries.constant @ query.T + weights.query_bias.double()
+    fixed = sum_of(through_matrix(queries.constant, query.T), bias_of(weights.query_bias))
     looking = [(queries.operand(term), replace(term, matrix=term.matrix @ query.T)) for term in queries.terms]
     pairs: dict[tuple[Operand, Operand], list[tuple[Term, Term]]] = {}
-    for operand, rows in (*looking, (ONE, Term("one", fixed[None]))):
+    for operand, rows in (*looking, *([] if fixed is None else [(ONE, Term("one", fixed[None]))])):
         for columns in in_key_space:
             if not model.is_cut(Product(rows.source, columns.source, head)):
                 pairs.setdefault((operand, keys.operand(columns)), []).append((rows, columns))
@@ -444,10 +390,11 @@ def _write_head(
         for term in values.terms
     )
     # Attention weights add up to one, so the value's constant passes through as it is.
-    return Stream(terms, (values.constant @ value.T + weights.value_bias.double()) @ output.T)
+    fixed_value = sum_of(through_matrix(values.constant, value.T), bias_of(weights.value_bias))
+    return Stream(terms, through_matrix(fixed_value, output.T))
 
 
-def _write_mlp(writer: _Writer, component: Component, mlp: Mlp, norm: LayerNorm, model: _Model) -> Stream:
+def _write_mlp(writer: _Writer, component: Component, mlp: Mlp, norm: StreamNorm, model: _Model) -> Stream:
     """An MLP with its layer norm is one element-wise function of the variables and `one`."""
     [receiver] = component.receivers
     seen = model.seen(receiver)
@@ -471,7 +418,7 @@ def _write_mlp(writer: _Writer, component: Component, mlp: Mlp, norm: LayerNorm,
     name = writer.fresh("m")
     network = f"F{name[1:]}"
     if linear is None:
-        variables, eps = merged(replace(t, matrix=_centred(t.matrix)) for t in seen.with_one()), norm.eps
+        variables, eps = merged(replace(t, matrix=norm.centred(t.matrix)) for t in seen.with_one()), norm.eps
     else:
         variables, eps = merged(linear.terms), None
         shift = shift if linear.constant is None else shift + linear.constant * gain

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from drasp.cli import compiling, decompiling, naming, programs, reporting, training
+from drasp.cli import compiling, decompiling, importing, naming, programs, reporting, training
 from drasp.errors import DraspError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 compiling.register(app)
 decompiling.register(app)
+importing.register(app)
 naming.register(app)
 programs.register(app)
 reporting.register(app)

@@ -166,15 +166,19 @@ class Graph:
             if edge.receiver in unread:
                 read = {last_of(way) for way in self.ways_to(edge.receiver)}
                 # A constant norm hears nothing, and values of which nothing is read are none.
-                if (edge.receiver in self.norms and edge.sender not in read) or not read:
+                if (not self.has_norm(edge.receiver) and edge.sender not in read) or not read:
                     idle.add(edge)
         for head in {site.head for site in self.closed if isinstance(site, Product)}:
             query, key, _ = head.receivers
             left = self.products(head)
             for side, ways in ((query, {p.query for p in left}), (key, {p.key for p in left})):
-                if not left or side in self.norms:
+                if not left or not self.has_norm(side):
                     idle |= {Edge(s, side) for s in self.senders_to(side) if s not in {last_of(w) for w in ways}}
         return idle
+
+    def has_norm(self, receiver: Receiver) -> bool:
+        """Whether what a receiver reads is divided by a norm that is no number."""
+        return self.anatomy.has_norms and receiver not in self.norms
 
     def senders_to(self, receiver: Receiver) -> list[Component]:
         return [sender for sender in self.anatomy.senders_to(receiver) if Edge(sender, receiver) in self.kept]
@@ -229,7 +233,7 @@ class Graph:
 
         def heard(receiver: Receiver) -> int:
             # What divides by a norm divides the constant too, which then is one path more.
-            return sum(paths[sender] for sender in self.senders_to(receiver)) + (receiver not in self.norms)
+            return sum(paths[sender] for sender in self.senders_to(receiver)) + self.has_norm(receiver)
 
         lines = 0
         for sender in self.anatomy.senders:

@@ -8,7 +8,6 @@ no stand-in for it any more: they say something of their own.
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from drasp.decompiler.components import Components, Graph
@@ -33,15 +32,16 @@ def out_of_range(components: Components, graph: Graph, oracle: Oracle) -> tuple[
 
 def _receivers(components: Components, graph: Graph, oracle: Oracle) -> Iterator[str]:
     replaced = {receiver: _replaced(graph, receiver) for receiver in graph.live_receivers()}
-    sent, zero = components.means(oracle), torch.zeros_like(components.transformer.final_norm.bias)
-    means = {r: _centred(sum((sent[edge.sender] for edge in edges), zero)) for r, edges in replaced.items()}
-    steps = {r: _centred(graph.constants[r]) - means[r] for r in replaced}
+    sent, norm = components.means(oracle), components.transformer.final_norm  # all of a model's norms are of one kind
+    zero = torch.zeros_like(norm.bias)
+    means = {r: norm.centred(sum((sent[edge.sender] for edge in edges), zero)) for r, edges in replaced.items()}
+    steps = {r: norm.centred(graph.constants[r]) - means[r] for r in replaced}
     furthest = dict.fromkeys(replaced, 0.0)
     edges = [edge for parts in replaced.values() for edge in parts]
     for values in _runs(components, edges, oracle):
         for r, parts in replaced.items():
             if parts:
-                away = _centred(torch.stack([values[edge] for edge in parts]).sum(0)) - means[r]
+                away = norm.centred(torch.stack([values[edge] for edge in parts]).sum(0)) - means[r]
                 furthest[r] = max(furthest[r], float((away @ steps[r]).max() / steps[r].norm().clamp(min=1e-30)))
     for r, step in steps.items():
         rounding = _LEAST * float(means[r].norm() + graph.constants[r].norm())
@@ -63,10 +63,6 @@ def _runs(components: Components, sites: Sequence[Site], oracle: Oracle) -> Iter
     for batch in oracle.batches if sites else ():
         values = forward(Sequences(batch.inputs.ids, batch.inputs.positions)).values
         yield {site: values[site].expand(*batch.real.shape, *values[site].shape[2:])[batch.real] for site in sites}
-
-
-def _centred(x: Float[Tensor, "*any d_model"]) -> Float[Tensor, "*any d_model"]:
-    return x - x.mean(-1, keepdim=True)
 
 
 def _norms(components: Components, graph: Graph, oracle: Oracle) -> Iterator[str]:

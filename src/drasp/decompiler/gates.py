@@ -94,7 +94,7 @@ class EdgeGates:
         self.learnt = Learnt(
             ablations=torch.stack([means[sender] for sender in anatomy.senders]).requires_grad_(),
             constants=torch.stack([self.whole.constants[receiver] for receiver in anatomy.receivers]),
-            log_variances=torch.tensor([2 * math.log(norm) for norm in norms]).requires_grad_(),
+            log_variances=torch.tensor([2 * math.log(norm) for norm in norms]).requires_grad_(anatomy.has_norms),
         )
 
     def rates(self) -> list[tuple[Tensor, float]]:

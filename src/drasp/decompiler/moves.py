@@ -41,7 +41,7 @@ def _with_free_norms(graph: Graph) -> Graph:
 def is_dear(graph: Graph, receiver: Receiver) -> bool:
     """Whether a receiver's norm depends on more than one one-hot variable."""
     found = {_one_hot(graph, sender) for sender in graph.senders_to(receiver)}
-    return None in found or len(found) > 1
+    return graph.anatomy.has_norms and (None in found or len(found) > 1)
 
 
 def _one_hot(graph: Graph, sender: Component) -> str | None:
@@ -84,7 +84,7 @@ def _either_way(search: Search, graph: Graph, name: Hashable, sites: Sequence[Ed
         return {r: norm for r, norm in graph.norms.items() if r not in receivers}
 
     moves = unread or [cut]
-    if any(r not in graph.norms for r in receivers):
+    if any(graph.has_norm(r) for r in receivers):
         moves.append(Move(("norms constant", name), changing(fixed)))
     if any(r in graph.norms for r in receivers):
         moves.append(Move(("real norms", name), changing(real)))
@@ -94,7 +94,7 @@ def _either_way(search: Search, graph: Graph, name: Hashable, sites: Sequence[Ed
 def _reads(graph: Graph, edge: Edge) -> list[Cuttable]:
     """All that a receiver reads of what comes along an edge, where its norm is real and can hear more than is read."""
     receiver = edge.receiver
-    if receiver in graph.norms or receiver.kind == "mlp" or not graph.has(edge):
+    if not graph.has_norm(receiver) or receiver.kind == "mlp" or not graph.has(edge):
         return [edge]
 
     def comes_along(way: Sender) -> bool:
@@ -174,7 +174,7 @@ def norm_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
 
 def _constant_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
     """What is constant in the stream, divided by a number where it is divided by a real norm: one, or all of them."""
-    open_ones = [r for r in graph.live_receivers() if r.kind != "mlp" and r not in graph.norms and r not in graph.bare]
+    open_ones = [r for r in graph.live_receivers() if r.kind != "mlp" and graph.has_norm(r) and r not in graph.bare]
 
     def without(name: str, receivers: Sequence[Receiver]) -> Move[Graph]:
         def apply(graph: Graph) -> Graph | None:

@@ -31,12 +31,13 @@ from drasp.decompiler.ugs import PAPER_SETTINGS, UgsSettings, prune_by_gates
 from drasp.errors import DraspError
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import Program
+from drasp.loading import fitted_task
+from drasp.model_files import ModelSource, load_model
 from drasp.naming.judge import TOLERANCE
 from drasp.naming.pipeline import name_program
 from drasp.records import PassRecord
 from drasp.rewriting.simplify import simplify
 from drasp.tasks import Task
-from drasp.transformer import Transformer
 
 METHODS = ("fast", "ugs")
 Accept = Literal["causal", "answers"]
@@ -59,7 +60,7 @@ def _silent(_record: PassRecord) -> None:
 
 
 def decompile(
-    transformer: Transformer,
+    model: ModelSource,
     task: Task,
     seed: int = 0,
     min_match: float = 0.9,
@@ -74,12 +75,16 @@ def decompile(
 ) -> Decompiled:
     """The shortest program found that does what the model does, and answers like it on `min_match` of the inputs.
 
+    `model` is whatever `load_model` takes: a folder, or a model in memory.
+
     `accept="answers"` picks by answers alone, as the paper does; the verdict says what is seen of the means.
 
     Finished passes are kept in the file `checkpoint`; with `resume` it goes on from there.
     `method` is "fast", backward elimination, or "ugs", the paper's own pruning, which takes `ugs` and far more time.
     """
     check_method(method)
+    transformer = load_model(model)
+    task = fitted_task(task, transformer, "the model")
     effort = QUICK if quick else THOROUGH
     settings = {"method": method, "quick": quick, "min_match": min_match, "max_lines": max_lines, "accept": accept}
     settings |= asdict(ugs) if method == "ugs" else {}

@@ -102,6 +102,10 @@ def relu(x):
     return np.maximum(x, 0)
 
 
+def silu(x):
+    return x * (0.5 + 0.5 * np.tanh(0.5 * x))
+
+
 def unpack(shape, kind, text):
     """A tensor from its packed bytes."""
     return np.frombuffer(zlib.decompress(base64.b85decode(text)), kind).reshape(shape).astype(float)
@@ -110,7 +114,7 @@ def unpack(shape, kind, text):
 # Names that the file itself uses: a variable of the program that has one gets an underscore.
 _TAKEN = {
     *("np", "math", "zlib", "base64", "VOCAB", "OUTPUT", "POSITIONS", "T", "ids", "offset", "logits"),
-    *("attend", "uniform", "norm", "gelu_new", "gelu", "relu", "unpack", "sum", "len", "ValueError"),
+    *("attend", "uniform", "norm", "gelu_new", "gelu", "relu", "silu", "unpack", "sum", "len", "ValueError"),
 }
 
 

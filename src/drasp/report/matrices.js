@@ -173,4 +173,5 @@ const ACTIVATIONS = {
   gelu_new: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x * x * x))),
   gelu: (x) => 0.5 * x * (1 + erf(x / Math.SQRT2)),
   relu: (x) => Math.max(x, 0),
+  silu: (x) => x / (1 + Math.exp(-x)),
 };

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from drasp.report.data import packed
-from drasp.transformer import Attention, Layer, LayerNorm, Linear, Mlp, Transformer
+from drasp.transformer import Attention, Layer, Linear, Mlp, StreamNorm, Transformer
 
 # Numbers of the weights in bytes: below the first they are stored as they are, above the second not at all.
 _SMALL, _LARGEST = 2_000_000, 4_000_000
@@ -26,7 +26,7 @@ class PageModel:
         layers = transformer.layers
         shape = {
             "heads": transformer.n_heads,
-            "activation": layers[0].mlp.activation if layers else "relu",
+            "activation": layers[0].mlp.activation if layers and layers[0].mlp else "relu",
             "eps": transformer.final_norm.eps,
             "scales": [layer.attention.scale for layer in layers],
         }
@@ -36,7 +36,12 @@ class PageModel:
 
 
 def page_model(transformer: Transformer, answers_alike: Callable[[Transformer], bool]) -> PageModel | None:
-    """The model at half precision, unless it is small or then does not answer alike; None where it is too large."""
+    """The model at half precision, unless it is small or then does not answer alike.
+
+    None where it is too large, or no GPT-2: those are the models that the page can run.
+    """
+    if not is_gpt2(transformer):
+        return None
     numbers = sum(weight.numel() for weight in weights(transformer).values())
     if numbers * _BYTES["single"] <= _SMALL:
         return PageModel(transformer, "single")
@@ -48,6 +53,13 @@ def page_model(transformer: Transformer, answers_alike: Callable[[Transformer], 
     return PageModel(transformer, "single") if numbers * _BYTES["single"] <= _LARGEST else None
 
 
+def is_gpt2(transformer: Transformer) -> bool:
+    """Whether a model is computed as a GPT-2 is: with layer norms, MLPs and heads that share the stream among them."""
+    layers, d_model = transformer.layers, transformer.d_model
+    whole = all(layer.mlp is not None and layer.attention.width == d_model for layer in layers)
+    return whole and transformer.final_norm.kind == "layer" and transformer.unembedding_bias is None
+
+
 def weights(transformer: Transformer) -> Mapping[str, Tensor]:
     """Every tensor by the name that the page has for it; a tied unembedding is the embedding."""
     named = {"token": transformer.token_embedding, "pos": transformer.position_embedding}
@@ -56,6 +68,7 @@ def weights(transformer: Transformer) -> Mapping[str, Tensor]:
     named |= {"final.gain": transformer.final_norm.gain, "final.bias": transformer.final_norm.bias}
     for number, layer in enumerate(transformer.layers):
         attention, mlp = layer.attention, layer.mlp
+        assert mlp is not None, "a GPT-2 has MLPs"
         own = {
             "attention.gain": layer.attention_norm.gain,
             "attention.bias": layer.attention_norm.bias,
@@ -85,14 +98,14 @@ def converted(transformer: Transformer, change: Callable[[Tensor], Tensor]) -> T
     def linear(part: Linear) -> Linear:
         return Linear(change(part.weight), change(part.bias))
 
-    def norm(part: LayerNorm) -> LayerNorm:
+    def norm(part: StreamNorm) -> StreamNorm:
         return replace(part, gain=change(part.gain), bias=change(part.bias))
 
     def attention(part: Attention) -> Attention:
         return replace(part, qkv=linear(part.qkv), output=linear(part.output))
 
-    def mlp(part: Mlp) -> Mlp:
-        return replace(part, hidden=linear(part.hidden), output=linear(part.output))
+    def mlp(part: Mlp | None) -> Mlp | None:
+        return part and replace(part, hidden=linear(part.hidden), output=linear(part.output))
 
     tokens = change(transformer.token_embedding)
     is_tied = transformer.unembedding is transformer.token_embedding
@@ -105,4 +118,5 @@ def converted(transformer: Transformer, change: Callable[[Tensor], Tensor]) -> T
         ),
         final_norm=norm(transformer.final_norm),
         unembedding=tokens if is_tied else change(transformer.unembedding),
+        unembedding_bias=None if transformer.unembedding_bias is None else change(transformer.unembedding_bias),
     )

@@ -10,7 +10,7 @@ import torch
 
 from drasp.errors import DraspError
 from drasp.language import Interpreter, Program, load_program
-from drasp.loading import load_model_and_task
+from drasp.loading import fitted_task, load_model_and_task
 from drasp.model_files import load_model
 from drasp.output_folder import write_file
 from drasp.records import Record, read_record
@@ -155,6 +155,7 @@ def _model_and_task(
         return load_model_and_task(model, task_name)
     task = TASKS.get(record.task or "") if record else None
     try:
-        return load_model(resolve_model((record.model if record else None) or "no model")), task
+        transformer = load_model(resolve_model((record.model if record else None) or "no model"))
+        return transformer, task and fitted_task(task, transformer, "the model")
     except DraspError:
         return None, task

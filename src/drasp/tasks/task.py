@@ -195,7 +195,9 @@ class Task:
         columns = np.arange(row.shape[1])
         counted = (columns >= first[:, None]) & (columns < sizes[:, None] - 1)
         if isinstance(self.answer, Language):
-            targets = self.answer.allowed_after(row, counted)
+            allowed = self.answer.allowed_after(row, counted)
+            # Tokens that only the model has never come next.
+            targets = np.pad(allowed, ((0, 0), (0, 0), (0, len(self.vocabulary) - allowed.shape[2])))
         else:
             targets = np.where(counted, np.roll(row, -1, axis=1), 0)
         if int((offsets + sizes).max(initial=0)) > self.n_positions:
