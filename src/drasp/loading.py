@@ -12,12 +12,7 @@ def load_model_and_task(model: str, task_name: str | None) -> tuple[Transformer,
     folder = resolve_model(model)
     transformer = load_model(folder)
     task = load_task(task_name) if task_name else task_of_model(folder)
-    if task is None:
-        return transformer, None
-    if len(task.vocabulary) != transformer.n_vocab:
-        needed, there = len(task.vocabulary), transformer.n_vocab
-        raise DraspError(f"--task {task.name}: has {needed} tokens, but the model {model} has {there}")
-    if task.n_positions > transformer.n_positions:
-        needed, there = task.n_positions, transformer.n_positions
-        raise DraspError(f"--task {task.name}: needs {needed} positions, but the model {model} has {there}")
-    return transformer, task
+    try:
+        return transformer, task and task.fitted(transformer.n_vocab, transformer.n_positions)
+    except DraspError as error:
+        raise DraspError(f"{model}: {error}") from None

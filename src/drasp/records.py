@@ -63,7 +63,7 @@ class FrontierRecord:
 
     lines: int
     match_accuracy: float
-    match_interval: tuple[float, float]
+    match_interval: tuple[float, float] | None  # none where agreement is on all inputs that there are
     causal: bool | None = None
     grade: str | None = None
 

@@ -70,7 +70,7 @@ def evaluate(
         Trials.draw(transformer, task, amount, np.random.default_rng([seed, *stream.encode()]), clear)
         for stream, amount in (("evidence", effort.pairs), ("more evidence", effort.more))
     )
-    inputs = task.pool(effort.inputs, np.random.default_rng([seed, *b"agreement"]))
+    inputs = task.measured(effort.inputs, np.random.default_rng([seed, *b"agreement"]))
     agreement = _agreement(trials, inputs, program, cut_down)
     by_edit = _joined_outcomes(edited(program, trials), edited(program, more))
     edits = {kind: _measure_of_edit(trials, kind, found) for kind, found in by_edit.items()}

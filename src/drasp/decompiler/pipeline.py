@@ -302,7 +302,7 @@ def dense_receivers(graph: Graph) -> tuple[str, ...]:
 
 def _result(search: Search, graph: Graph, min_match: float, accept: Accept) -> Decompiled:
     """The frontier, measured on fresh inputs, and the pick, with names and evidence."""
-    fresh = search.draw("fresh", FRESH_INPUTS, batch_size=100)
+    fresh = search.fresh(FRESH_INPUTS, batch_size=100)
     points: list[Point] = []
     for found in _candidates(search.progress.found, search.max_lines):
         search.note("measure", found.lines, "lines", found.match)

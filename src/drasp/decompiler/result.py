@@ -129,7 +129,7 @@ class Decompiled:
             match_accuracy=self.final.match.value,
             match_interval=self.final.match.interval,
             samples=self.final.match.total,
-            task_accuracy=self.task_accuracy.value,
+            task_accuracy=self.task_accuracy.value if self.task_accuracy.total else None,
             lines=self.final.lines,
             primitives=count_primitives(self.program),
             pruned_match_accuracy=self.pick.match.value,

@@ -57,7 +57,7 @@ const inputKey = (ids, offset) => `${offset}:${ids.join(",")}`;
 // ------------------------------------------------------------------------------------------------- answers
 
 function isCounted(example, ids, position) {
-  if (example) return position >= example.counted[0] && position < example.counted[1];
+  if (example) return example.counted.some(([first, end]) => position >= first && position < end);
   const separator = program.vocabulary.indexOf("SEP");
   if (program.output !== "softmax" || separator < 0 || !record.task || !ids.includes(separator)) return true;
   return position >= ids.indexOf(separator);
