@@ -178,10 +178,10 @@ def test_an_edit_of_ones_own_keeps_inputs_in_kind():
 
 
 def test_spare_tokens_of_a_model_get_names():
-    task = sequence_task("mine", ["a", "spare1"], lambda rng, n: [([0, 1], None, [[0], [1]])] * n, output="sigmoid")
+    task = sequence_task("mine", ["a", "spare2"], lambda rng, n: [([0, 1], None, [[0], [1]])] * n, output="sigmoid")
     wide = task.fitted(5, 10)
-    assert wide.vocabulary.tokens == ("a", "spare1", "spare2", "spare3", "spare4")
-    assert wide.vocabulary.special == ("spare2", "spare3", "spare4")
+    assert wide.vocabulary.tokens == ("a", "spare2", "spare2_", "spare3", "spare4")
+    assert wide.vocabulary.special == ("spare2_", "spare3", "spare4")
     inputs = wide.pool(50, np.random.default_rng(0))
     assert inputs.targets.shape == (50, 2, 5)
     edited = [wide.edited(inputs, kind, np.random.default_rng(0)).ids for kind in EDITS]

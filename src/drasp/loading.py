@@ -12,7 +12,12 @@ def load_model_and_task(model: str, task_name: str | None) -> tuple[Transformer,
     folder = resolve_model(model)
     transformer = load_model(folder)
     task = load_task(task_name) if task_name else task_of_model(folder)
+    return transformer, None if task is None else fitted_task(task, transformer, model)
+
+
+def fitted_task(task: Task, transformer: Transformer, model: str) -> Task:
+    """The task with names for all tokens of a model: a model may have more than the task needs, and more positions."""
     try:
-        return transformer, task and task.fitted(transformer.n_vocab, transformer.n_positions)
+        return task.fitted(transformer.n_vocab, transformer.n_positions)
     except DraspError as error:
         raise DraspError(f"{model}: {error}") from None

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count, islice
 from typing import Literal, TypeAlias
 
 from drasp.errors import DraspError
@@ -41,6 +40,12 @@ class Vocabulary:
         """For a model that comes without names: a token is called by its id."""
         return cls(tuple(str(index) for index in range(size)))
 
+    def widened(self, size: int) -> "Vocabulary":
+        """The same tokens, and special ones behind them that a model has beside these: `spare7` is the one of id 7."""
+        spare = [f"spare{index}" for index in range(len(self), size)]
+        names = tuple(name if name not in self.tokens else f"{name}_" for name in spare)
+        return Vocabulary((*self.tokens, *names), (*self.special, *names))
+
     @cached_property
     def ids(self) -> dict[str, int]:
         return {token: index for index, token in enumerate(self.tokens)}
@@ -54,12 +59,6 @@ class Vocabulary:
     def padding(self) -> int:
         """The id that stands where an input has ended: which one is all the same, since nothing looks there."""
         return self.ids.get("PAD", 0)
-
-    def widened(self, size: int) -> "Vocabulary":
-        """With so many tokens: those that a model has beside these are special, and called `spare1`, `spare2`, …"""
-        names = (f"spare{number}" for number in count(1))
-        spare = tuple(islice((name for name in names if name not in self.ids), size - len(self)))
-        return Vocabulary((*self.tokens, *spare), (*self.special, *spare))
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from drasp.errors import DraspError
 from drasp.language import Interpreter, Program
 from drasp.measure import agreeing, predict, predictions
 from drasp.tasks import Inputs, Task
@@ -70,9 +72,10 @@ class Examples:
 
 
 def draw_examples(program: Program, task: Task | None, transformer: Transformer | None = None) -> Examples:
-    """Without a task that fits the program, inputs are random tokens."""
-    if task is None or task.vocabulary.tokens != program.vocabulary.tokens or task.n_positions > program.n_positions:
+    """Without a task, inputs are random tokens; a task must fit the program."""
+    if task is None:
         return Examples(*_random_tokens(program, transformer), [], transformer=transformer)
+    task = fitted_to_program(task, program)
     rng = np.random.default_rng(0)
     lengths = _nearest(task.lengths, _SIZES)
     at_zero = _examples(task.inputs(lengths, rng, random_offsets=False), task, transformer)
@@ -86,6 +89,17 @@ def draw_examples(program: Program, task: Task | None, transformer: Transformer 
     differing = _disagreements(program, task, transformer, rng) if transformer else []
     pool = task.pool(_MEASURED, rng) if transformer else None
     return Examples(steps, draws, differing, task.about, transformer, pool)
+
+
+def fitted_to_program(task: Task, program: Program, name: object = "the program") -> Task:
+    """The task with names for all the program's tokens; the first token that differs is named."""
+    ours, theirs = program.vocabulary, task.vocabulary.widened(len(program.vocabulary))
+    for number, (own, other) in enumerate(zip_longest(ours.tokens, theirs.tokens, fillvalue="not there")):
+        if own != other:
+            raise DraspError(
+                f"{name}: its tokens are not those of task {task.name}: token {number} is {own}, the task's is {other}"
+            )
+    return task.fitted(len(ours), program.n_positions)
 
 
 def _nearest(there: Sequence[int], wanted: Sequence[int]) -> np.ndarray:

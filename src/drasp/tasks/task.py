@@ -114,6 +114,8 @@ class Inputs:
 class Source(ABC):
     """Where a task's inputs come from. What is wrong with them is a `DraspError` that names the input."""
 
+    vocabulary: Vocabulary
+
     @property
     @abstractmethod
     def lengths(self) -> tuple[int, ...]:
@@ -192,11 +194,6 @@ class Task:
             return self.limit
         assert isinstance(self.offsets, tuple), "a task whose offsets depend on lengths says what room there is"
         return self._from_source(lambda: self.source.longest) + max(self.offsets)
-
-    @property
-    def is_listed(self) -> bool:
-        """Whether all inputs are known, so that nothing need be said of others."""
-        return self._from_source(self.source.every) is not None
 
     def pool(
         self,
