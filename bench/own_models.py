@@ -2,8 +2,8 @@
 
     python bench/own_models.py [--train] [NAME...]     goes on where it was stopped; --train only trains
 
-Models and results are in `build/own`; the figures in own_models.json, and the table of docs/own_models.md, are renewed
-after every model.
+Models and results are in `build/own`, figures of all in own_models.json, and docs/own_models.md ends with their table.
+Seconds of training are those of the processor.
 """
 
 import json
@@ -44,7 +44,7 @@ class Plan:
 
 PLANS = (
     Plan(own_tasks.two_back, 1, 1, 32, 3000),
-    Plan(own_tasks.flip_flop, 2, 1, 32, 4000),
+    Plan(own_tasks.flip_flop, 2, 2, 64, 3000),
     Plan(own_tasks.modular_addition, 1, 1, 64, 4000, decay=0.1),
     Plan(own_tasks.dyck_2_3, 2, 2, 32, 4000),
     Plan(own_tasks.histogram_mod_3, 1, 2, 64, 4000),
@@ -70,7 +70,7 @@ def accuracy(model: GPT2LMHeadModel, inputs: Inputs, task: Task) -> Share:
 
 def train(plan: Plan, folder: Path) -> dict:
     """An ordinary loop: AdamW, a rate that falls linearly, an end when two tests in a row find no mistake."""
-    task, start = plan.task, time.perf_counter()
+    task, start = plan.task, time.process_time()
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     config = GPT2Config(
@@ -96,8 +96,8 @@ def train(plan: Plan, folder: Path) -> dict:
             if faultless == 2:
                 break
     model.save_pretrained(folder)
-    seconds, processor = time.perf_counter() - start, time.process_time()
-    return {"steps": step, "right": accuracy(model, test, task).value, "seconds": seconds, "processor": processor}
+    seconds = time.process_time() - start
+    return {"steps": step, "right": accuracy(model, test, task).value, "seconds": round(seconds, 1)}
 
 
 def decompiled(plan: Plan, folder: Path) -> dict:
@@ -113,27 +113,53 @@ def decompiled(plan: Plan, folder: Path) -> dict:
         "inputs": record.samples,
         "seconds": record.seconds,
         "reasons": record.reasons,
-        "program": [str(line) for line in result.program_lines],
+        "program": [str(line) for line in result.lines],
     }
 
 
 def main(names: list[str], only_train: bool) -> None:
     torch.set_num_threads(1)
-    known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     for plan in PLANS:
-        name = plan.task.name
-        if names and name not in names:
+        if names and plan.task.name not in names:
             continue
-        folder, entry = MADE / name, known.setdefault(name, {})
-        if not (folder / "model" / "model.safetensors").exists():
-            before = time.process_time()
-            entry["training"] = train(plan, folder / "model")
-            entry["training"]["processor"] -= before
-            entry.pop("result", None)
-        if not only_train and "result" not in entry:
-            entry["result"] = decompiled(plan, folder)
-            print(f"{name}: {entry['result']}", flush=True)
-        FIGURES.write_text(json.dumps(known, indent=1) + "\n")
+        folder = MADE / plan.task.name
+        if not (folder / "training.json").exists():
+            _write(folder / "training.json", train(plan, folder / "model"))
+            (folder / "figures.json").unlink(missing_ok=True)
+        if not only_train and not (folder / "figures.json").exists():
+            _write(folder / "figures.json", decompiled(plan, folder))
+    document()
+
+
+def _write(file: Path, content: dict) -> None:
+    file.write_text(json.dumps(content, indent=1) + "\n")
+    print(f"{file.parent.name}: {content}", flush=True)
+
+
+def document() -> None:
+    """Gathers the figures of all models that are there, and renews the table, which ends the page."""
+    known = {
+        plan.task.name: {
+            part: json.loads(file.read_text())
+            for part in ("training", "figures")
+            if (file := MADE / plan.task.name / f"{part}.json").exists()
+        }
+        for plan in PLANS
+    }
+    FIGURES.write_text(json.dumps(known, indent=1) + "\n")
+    rows = [_row(plan, known[plan.task.name]) for plan in PLANS if len(known[plan.task.name]) == 2]
+    text, *_ = PAGE.read_text().partition("| task |")
+    header = ["| task | layers × heads × dim | right | verdict | lines | answered alike | seconds |", "|---" * 7 + "|"]
+    PAGE.write_text("\n".join([text.rstrip("\n") + "\n", *header, *rows]) + "\n")
+
+
+def _row(plan: Plan, known: dict) -> str:
+    found = known["figures"]
+    share = Share(round(found["match"] * found["inputs"]), found["inputs"], found["interval"] is None)
+    verdict = found["verdict"] + (f" ({found['grade']})" if found["grade"] else "")
+    size = f"{plan.layers} × {plan.heads} × {plan.dim}"
+    cells = (plan.task.about, size, f"{known['training']['right']:.3f}", verdict, found["lines"], share)
+    return "| " + " | ".join(map(str, (*cells, round(found["seconds"])))) + " |"
 
 
 if __name__ == "__main__":

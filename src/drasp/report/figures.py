@@ -43,8 +43,11 @@ _STYLE: Any = {
 }
 
 
-def write_figures(folder: Path, file_format: str, tokens: Sequence[str] | None = None, offset: int = 0) -> list[Path]:
+def write_figures(
+    folder: str | Path, file_format: str, tokens: Sequence[str] | None = None, offset: int = 0
+) -> list[Path]:
     """Writes a file for each picture to `figures/` in the result folder."""
+    folder = Path(folder)
     matplotlib = _matplotlib()
     program, record = load_program(folder), read_record(folder)
     with matplotlib.rc_context(_STYLE):

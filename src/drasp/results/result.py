@@ -1,5 +1,6 @@
 """A decompilation's result in Python: from a run or from its folder, it shows itself and gives its lines."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -98,7 +99,7 @@ class Result:
         if self.record.causal is None:
             return None
         try:
-            return Evidence.from_json(self.record.to_json()["causal"])
+            return Evidence.from_json(json.loads(json.dumps(self.record.causal)))  # as a file would have it
         except WrongFieldError as error:
             raise DraspError(f"{MARK}: causal: {error}; make the result anew") from None
 
