@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from command import drasp, fails
+from drasp.causal import QUICK, evaluate
 from drasp.compiler import compile_program
 from drasp.doubts import doubts
 from drasp.errors import DraspError
@@ -26,6 +27,7 @@ place = sequence_task("place", ["a", "b", "c"], draw)
 anywhere = sequence_task("anywhere", ["a", "b", "c"], draw, offsets=range(3))
 untold = sequence_task("untold", ["a", "b", "c"], lambda rng, n: [(t, c) for t, c, _ in draw(rng, n)])
 larger = sequence_task("larger", ["a", "b", "c", "d", "e"], draw)
+listed = sequence_task("listed", ["a", "b", "c"], every=[([a, b], [1]) for a in range(3) for b in range(3)])
 far = sequence_task("far", ["a", "b", "c"], draw, offsets=range(50))
 """
 # Says its position modulo 3, whatever the tokens are; `x` is never drawn.
@@ -67,7 +69,7 @@ def test_a_report_says_that_it_lacks_the_task(files):
     without = drasp("report", files / "result")
     assert without.code == 0
     assert "drasp: examples are random tokens: task place is not one of drasp's own" in without.err
-    assert "name it with --task file.py:place" in without.err
+    assert "name it with --task file.py:name" in without.err
     with_task = drasp("report", files / "result", "--task", f"{files}/mine.py:place")
     assert (with_task.code, with_task.err) == (0, "")
     assert max(max(example["ids"]) for example in examples(files)) <= 2  # the spare token is never drawn
@@ -105,6 +107,15 @@ def test_a_task_whose_tokens_are_not_the_programs_is_refused(files):
     assert "its tokens are not those of task larger: token 3 is spare3, the task's is d" in said
     said = fails("verify", files / "result", files / "model", "--task", f"{files}/mine.py:far")
     assert "task far: needs 55 positions (lengths 2 to 6, and the offsets they begin at), but the model has 12" in said
+
+
+def test_agreement_on_all_inputs_has_no_interval(files, program):
+    done = drasp("verify", files / "result", files / "model", "--task", f"{files}/mine.py:listed")
+    assert "all lengths: 1.000 of all 9 inputs answered alike" in done.out
+    model = compile_program(program).transformer
+    task = fitted_task(load_task(f"{files}/mine.py:listed"), model, "the model")
+    agreement = evaluate(program, model, task, effort=QUICK).program
+    assert (agreement.value, agreement.n, agreement.interval, agreement.status) == (1.0, 9, None, "passed")
 
 
 def test_doubts_say_why(files, program):

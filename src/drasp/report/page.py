@@ -177,6 +177,6 @@ def _model_and_task(
         if task is None:
             remarks.append(
                 f"examples are random tokens: task {recorded[1]} is not one of drasp's own, "
-                f"and no file is run because a folder says so; name it with --task file.py:{recorded[1]}"
+                f"and no file is run because a folder says so; name it with --task file.py:name"
             )
     return transformer, task, tuple(remarks)
