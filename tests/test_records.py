@@ -308,7 +308,10 @@ def test_a_finished_pass_is_not_run_again(file):
         ({"model": random_transformer(1, 1, 1)}, "was begun with model_digest "),
         ({"model": random_transformer(0, 2, 2)}, "was begun with model_digest "),
         ({"task": replace(TASK, name="mine")}, "was begun with task bin_majority, found mine"),
-        ({"task": replace(TASK, answer=each_row(lambda x: x[:1]))}, "was begun with task_digest "),
+        (
+            {"task": replace(TASK, source=replace(TASK.source, answer=each_row(lambda x: x[:1])))},
+            "was begun with task_digest ",
+        ),
         ({"seed": 1}, "was begun with seed 0, found 1"),
         ({"settings": SETTINGS | {"quick": True}}, "was begun with quick False, found True"),
         ({"settings": SETTINGS | {"some": (1, 3)}}, "was begun with some [1, 2], found [1, 3]"),

@@ -55,7 +55,7 @@ def test_report_has_the_model_on_record_or_its_answers(tmp_path, monkeypatch, is
     first = examples[0]
     # The zoo's model says the more frequent bit after SEP, which is where it counts.
     tokens = [data["program"]["vocabulary"][i] for i in first["ids"]]
-    start, end = first["counted"]
+    [(start, end)] = first["counted"]
     assert tokens[start] == "SEP"
     assert ("tensors" in data["model"]) == is_in_the_page
     with chromium() as browser:

@@ -83,7 +83,7 @@ def test_all_28_tasks_are_there():
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_language_equals_brute_force(name):
     task = TASKS[name]
-    language, symbols = task.answer, task.vocabulary.tokens[:-4]
+    language, symbols = task.source.answer, task.vocabulary.tokens[:-4]
     assert isinstance(language, Language)
     longest, reach = REACH[len(symbols)]
     members = [

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from drasp.language import Program, parse
 from drasp.tasks import Language, Task, answer_task, each_row, language_task
-from drasp.tasks.task import HOLE, within
+from drasp.tasks.rows import HOLE, within
 
 Letters = list[int]
 _OFFSETS = 4  # up to which the longest inputs begin, so that no position is only ever the last

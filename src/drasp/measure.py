@@ -29,10 +29,11 @@ def wilson_interval(share: float, total: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Share:
-    """So many of so many inputs."""
+    """So many of so many inputs; `every`: of all that there are."""
 
     hits: int
     total: int
+    every: bool = False
 
     @property
     def value(self) -> float:
@@ -43,11 +44,15 @@ class Share:
         return self.hits == self.total
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the share."""
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the share; none where nothing is left that was not tried."""
+        if self.every:
+            return None
         return wilson_interval(self.value, self.total) if self.total else (0.0, 1.0)
 
     def __str__(self) -> str:
+        if self.interval is None:
+            return f"{self.value:.3f} of all {self.total:,}"
         low, high = self.interval
         return f"{self.value:.3f} [{low:.3f}, {high:.3f}] of {self.total}"
 
@@ -72,8 +77,8 @@ def agreeing(a: Predictions, b: Predictions, counted: Bool[Tensor, "n width"]) -
     return (same | ~counted).all(-1)
 
 
-def share(which: Bool[Tensor, " n"]) -> Share:
-    return Share(int(which.sum()), len(which))
+def share(which: Bool[Tensor, " n"], every: bool = False) -> Share:
+    return Share(int(which.sum()), len(which), every)
 
 
 @torch.no_grad()
@@ -90,19 +95,22 @@ def predict(model: Model, inputs: Inputs, output: Output) -> Predictions:
 
 
 def task_accuracy(model: Model, inputs: Inputs, output: Output) -> Share:
-    """The share of inputs on which every counted prediction is right."""
-    return share(correct(model, inputs, output))
+    """The share of inputs on which every counted prediction is right; of none where a task does not say what is."""
+    return Share(0, 0) if inputs.targets is None else share(correct(model, inputs, output), inputs.every)
 
 
 @torch.no_grad()
 def correct(model: Model, inputs: Inputs, output: Output) -> Bool[Tensor, " n"]:
+    """Which inputs are answered as their targets say."""
     right = torch.zeros(len(inputs), dtype=torch.bool)
     for rows, batch in inputs.batches():
         said = predictions(model(batch.ids, batch.positions), output)
+        assert batch.targets is not None
         right[rows] = agreeing(said, batch.targets, batch.counted)
     return right
 
 
 def match_accuracy(model: Model, other: Model, inputs: Inputs, output: Output) -> Share:
     """The share of inputs on which two models agree at all positions that count."""
-    return share(agreeing(predict(model, inputs, output), predict(other, inputs, output), inputs.counted))
+    same = agreeing(predict(model, inputs, output), predict(other, inputs, output), inputs.counted)
+    return share(same, inputs.every)

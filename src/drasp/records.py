@@ -63,7 +63,7 @@ class FrontierRecord:
 
     lines: int
     match_accuracy: float
-    match_interval: tuple[float, float]
+    match_interval: tuple[float, float] | None  # none where agreement is on all inputs that there are
     causal: bool | None = None
     grade: str | None = None
 
@@ -136,8 +136,9 @@ def drasp_version() -> str:
     return version("drasp")
 
 
-def read_record(place: Path) -> Record | None:
+def read_record(place: str | Path) -> Record | None:
     """A result's folder, or a program in it, to its record; None where there is none, as for one written by hand."""
+    place = Path(place)
     file = (place if place.is_dir() else place.parent) / MARK
     if not file.is_file():
         return None

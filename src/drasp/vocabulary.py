@@ -1,4 +1,4 @@
-"""The names of a model's tokens, and which of them are special (BOS, SEP, EOS, PAD)."""
+"""The names of a model's tokens, and which of them are special, such as BOS, SEP, EOS and PAD."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Vocabulary:
     def __post_init__(self) -> None:
         if not self.tokens:
             raise DraspError("a vocabulary needs at least one token")
-        repeated = [token for token, count in Counter(self.tokens).items() if count > 1]
+        repeated = [token for token, times in Counter(self.tokens).items() if times > 1]
         if repeated:
             raise DraspError(f"the vocabulary names token {repeated[0]!r} more than once")
         unknown = [token for token in self.special if token not in self.ids]
@@ -32,7 +32,7 @@ class Vocabulary:
 
     @classmethod
     def with_specials(cls, ordinary: tuple[str, ...]) -> "Vocabulary":
-        """The convention of every task: ordinary tokens, then BOS, SEP, EOS, PAD."""
+        """The convention of drasp's own tasks: ordinary tokens, then BOS, SEP, EOS, PAD."""
         return cls((*ordinary, *SPECIAL_TOKENS), SPECIAL_TOKENS)
 
     @classmethod
@@ -49,6 +49,16 @@ class Vocabulary:
     @cached_property
     def ids(self) -> dict[str, int]:
         return {token: index for index, token in enumerate(self.tokens)}
+
+    @cached_property
+    def ordinary(self) -> tuple[int, ...]:
+        """The ids of the tokens that are not special."""
+        return tuple(index for index, token in enumerate(self.tokens) if token not in self.special)
+
+    @property
+    def padding(self) -> int:
+        """The id that stands where an input has ended: which one is all the same, since nothing looks there."""
+        return self.ids.get("PAD", 0)
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -68,7 +68,7 @@ class Examination:
             Trials.draw(transformer, task, amount, np.random.default_rng([seed, *stream.encode()]), clear)
             for stream, amount in (("evidence", effort.pairs), ("more evidence", effort.more))
         )
-        inputs = task.pool(effort.inputs, np.random.default_rng([seed, *b"agreement"]))
+        inputs = task.measured(effort.inputs, np.random.default_rng([seed, *b"agreement"]))
         return cls(trials, more, inputs, effort.in_model)
 
     def evidence(self, program: Program, cut_down: Program | None = None) -> Evidence:
@@ -194,7 +194,15 @@ def _agreement(trials: Trials, inputs: Inputs, program: Program, cut_down: Progr
     found = {
         name: Cases(each, torch.zeros_like(each), inputs.lengths).measure(task.bins) for name, each in same.items()
     }
+    if inputs.every:
+        found = {name: _of_all(measure) for name, measure in found.items()}
     return {"model_cut_down": found["program"], **found}
+
+
+def _of_all(measure: Measure) -> Measure:
+    """Agreement on all inputs that there are: it is known, however few they are, and has no interval."""
+    passes = measure.value is not None and measure.value >= PASSING
+    return replace(measure, interval=None, status="passed" if passes else "failed")
 
 
 def _lines(

@@ -80,7 +80,7 @@ class Trials:
         if not (amount.from_task or amount.of_each_edit):
             return cls(transformer, task, (), clear or Clear())  # a task's own draw may fail at none
         parts = [_pairs(task, kind, amount, rng) for kind in range(len(SOURCES))]
-        forward, pad = Forward(transformer), task.vocabulary.ids["PAD"]
+        forward, pad = Forward(transformer), task.vocabulary.padding
         base, source = (stacked([part[side] for part in parts], pad) for side in (0, 1))
         kinds = torch.cat([torch.full((len(part[0]),), kind) for kind, part in enumerate(parts)])
         batches: list[Pairs] = []
@@ -128,7 +128,7 @@ def _pairs(task: Task, kind: int, amount: Amount, rng: np.random.Generator) -> t
     count = amount.from_task if SOURCES[kind] == FROM_TASK else amount.of_each_edit
     bases = task.pool(count, rng)
     if SOURCES[kind] == FROM_TASK:
-        sources = task.inputs(bases.lengths.cpu().numpy(), rng)
+        sources = task.like(bases, rng)
     else:
         sources = task.edited(bases, EDITS[kind - 1], rng)
     width = min(bases.ids.shape[1], sources.ids.shape[1])

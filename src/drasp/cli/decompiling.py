@@ -78,13 +78,15 @@ def decompile(
     from drasp.decompiler.pipeline import decompile as run
     from drasp.decompiler.result import repick
     from drasp.decompiler.stability import most_found
+    from drasp.doubts import doubts
     from drasp.output_folder import check_output_folder
     from drasp.report.examples import draw_examples
     from drasp.report.page import write_report
 
     if pick is not None:
         program, record = repick(out, pick)
-        write_report(out)
+        for remark in write_report(out, task_name=task).remarks:
+            typer.echo(f"drasp: {remark}", err=True)
         if as_json:
             typer.echo(record.to_text(), nl=False)
         else:
@@ -96,8 +98,9 @@ def decompile(
     one_thread()
     place, progress = on_device(device), Console(stderr=True, quiet=quiet or as_json)
     with place:
-        transformer, its_task = _model_and_task(model, task)
-        _warn_if_untrained(progress, transformer, its_task)
+        transformer, its_task = model_and_task(model, task)
+        for remark in doubts(transformer, its_task):
+            progress.print(f"warning: {remark}", style="yellow", markup=False, soft_wrap=True)
 
     files = {s: checkpoint_file(out, s if seeds > 1 else None) for s in range(seed, seed + seeds)}
     there = [file for file in files.values() if file.exists()]
@@ -162,13 +165,13 @@ def verify(
     from drasp.cli.threads import one_thread
     from drasp.decompiler.verify import verify as run
     from drasp.language import load_program, load_pruned
+    from drasp.report.examples import fitted_to_program
 
     place = on_device(device)
     with place:
         loaded = load_program(program)
-        transformer, its_task = _model_and_task(model, task)
-    if loaded.vocabulary.tokens != its_task.vocabulary.tokens:
-        raise DraspError(f"{program}: its tokens are not those of task {its_task.name}")
+        transformer, its_task = model_and_task(model, task, program)
+    its_task = fitted_to_program(its_task, loaded, program)
     evidence = None
     if causal:
         one_thread()
@@ -201,21 +204,14 @@ def _verification_json(found: "Verification") -> dict[str, Any]:
     return share(found.overall) | {"by_length": by_length, "disagreements": [asdict(d) for d in found.disagreements]}
 
 
-def _model_and_task(model: str, task_name: str | None) -> "tuple[Transformer, Task]":
+def model_and_task(model: str, task_name: str | None, program: Path | None = None) -> "tuple[Transformer, Task]":
+    """Of a task that nobody names, the message says which it was, where a result beside the program does."""
     from drasp.loading import load_model_and_task
+    from drasp.records import read_record
 
     transformer, task = load_model_and_task(model, task_name)
     if task is None:
-        raise DraspError(f"{model}: does not say what it was trained on; name the task with --task")
+        record = read_record(program) if program else None
+        which = f"; {program} is a result of task {record.task}" if record and record.task else ""
+        raise DraspError(f"{model}: does not say what it was trained on{which}; name the task with --task")
     return transformer, task
-
-
-def _warn_if_untrained(console: Console, transformer: "Transformer", task: "Task") -> None:
-    """A model that fails on its task has no algorithm to show; it may still be decompiled."""
-    import numpy as np
-
-    from drasp.measure import task_accuracy
-
-    accuracy = task_accuracy(transformer, task.pool(200, np.random.default_rng(0)), task.output)
-    if accuracy.value < 0.5:
-        console.print(f"warning: the model is right on only {accuracy} inputs of task {task.name}", style="yellow")

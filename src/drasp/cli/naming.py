@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from drasp.cli.decompiling import model_and_task
 from drasp.cli.options import Device, on_device
 from drasp.cli.programs import ProgramPath
 from drasp.errors import DraspError
@@ -40,21 +41,18 @@ def name(
     from drasp.cli import show
     from drasp.cli.threads import one_thread
     from drasp.language import load_program
-    from drasp.loading import load_model_and_task
     from drasp.naming.result import name_and_measure
     from drasp.output_folder import check_output_folder, write_files
     from drasp.records import PassRecord
+    from drasp.report.examples import fitted_to_program
 
     check_output_folder(out)
     one_thread()
     place = on_device(device)
     with place:
         loaded = load_program(program)
-        transformer, its_task = load_model_and_task(model, task)
-    if its_task is None:
-        raise DraspError(f"{model}: does not say what it was trained on; name the task with --task")
-    if loaded.vocabulary.tokens != its_task.vocabulary.tokens:
-        raise DraspError(f"{program}: its tokens are not those of task {its_task.name}")
+        transformer, its_task = model_and_task(model, task, program)
+    its_task = fitted_to_program(its_task, loaded, program)
     start = time.perf_counter()
     try:
         with place, show.pass_progress(Console(stderr=True)) as progress:
@@ -116,6 +114,7 @@ def explain(
 def _task_of(program: Path, task: str | None, loaded: "Program") -> "Task":
     """The task that was named, or the one in the result beside the program."""
     from drasp.records import read_record
+    from drasp.report.examples import fitted_to_program
     from drasp.tasks import load_task, recorded_task
 
     if task is not None:
@@ -124,6 +123,4 @@ def _task_of(program: Path, task: str | None, loaded: "Program") -> "Task":
         found = recorded_task(record.task, program)
     else:
         raise DraspError(f"{program}: does not say which task it is for; name one with --task")
-    if found.vocabulary.tokens != loaded.vocabulary.tokens:
-        raise DraspError(f"{program}: its tokens are not those of task {found.name}")
-    return found
+    return fitted_to_program(found, loaded, program)

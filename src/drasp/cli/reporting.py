@@ -40,7 +40,10 @@ def report(
     """
     from drasp.report.page import write_report
 
-    file = write_report(folder, model, task)
+    written = write_report(folder, model, task)
+    file = written.file
+    for remark in written.remarks:
+        typer.echo(f"drasp: {remark}", err=True)
     typer.echo(f"wrote {file} ({file.stat().st_size / 1e6:.1f} MB)")
 
 

@@ -82,8 +82,9 @@ def print_result(console: Console, result: "Decompiled", out: Path) -> None:
     grade = f" ({result.grade})" if result.grade else ""
     verdict = Text(result.verdict + grade, "bold green" if result.verdict == "decompiled" else "bold yellow")
     figures = (
-        f": {result.final.lines} lines, {result.final.match} inputs answered alike, "
-        f"{result.task_accuracy.value:.3f} right; {result.seconds:.1f} s"
+        f": {result.final.lines} lines, {result.final.match} inputs answered alike"
+        + (f", {result.task_accuracy.value:.3f} right" if result.task_accuracy.total else "")
+        + f"; {result.seconds:.1f} s"
     )
     console.print()
     console.print(Text.assemble(verdict, figures), soft_wrap=True)

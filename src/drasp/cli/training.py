@@ -140,7 +140,7 @@ class _Display:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self._bins = [f"{low}-{high}" for low, high in task.bins]
+        self._bins = [f"{low}-{high}" for low, high in task.training_bins]
         self._quiet = quiet
         self._console = Console(highlight=False)
         self._spoken = 0.0

@@ -43,11 +43,12 @@ class Compiled:
         """What kind of model it is, in a line."""
         return _size(self.shape)
 
-    def save(self, folder: Path, task: Task | None = None) -> None:
+    def save(self, folder: str | Path, task: Task | None = None) -> None:
         """Writes a GPT-2 folder with the model's program beside it: all of it, or nothing.
 
         With a task of drasp's own, the folder says that the model is for it.
         """
+        folder = Path(folder)
         check_out(folder)
         with whole_folder(folder) as whole:
             write_folder(whole, self.shape, self.weights)

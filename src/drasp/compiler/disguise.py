@@ -259,7 +259,7 @@ def trained(shape: Shape, weights: Mapping[str, Tensor], task: Task, steps: int,
     own = {name: weight.detach().clone().requires_grad_() for name, weight in weights.items()}
     model = assemble(shape, own)
     optimiser = torch.optim.AdamW(own.values(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    inputs = task.pool(BATCH * steps, np.random.default_rng(seed), *task.bins[0])
+    inputs = task.pool(BATCH * steps, np.random.default_rng(seed), *task.training_bins[0])
     for batch in lay_out_pairs(inputs, BATCH):
         optimiser.zero_grad()
         loss_of(model, batch, task.output).backward()

@@ -31,7 +31,6 @@ from drasp.decompiler.ugs import PAPER_SETTINGS, UgsSettings, prune_by_gates
 from drasp.errors import DraspError
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import Program
-from drasp.loading import fitted_task
 from drasp.model_files import ModelSource, load_model
 from drasp.naming.judge import TOLERANCE
 from drasp.naming.pipeline import name_program
@@ -84,7 +83,7 @@ def decompile(
     """
     check_method(method)
     transformer = load_model(model)
-    task = fitted_task(task, transformer, "the model")
+    task = task.fitted(transformer.n_vocab, transformer.n_positions)
     effort = QUICK if quick else THOROUGH
     settings = {"method": method, "quick": quick, "min_match": min_match, "max_lines": max_lines, "accept": accept}
     settings |= asdict(ugs) if method == "ugs" else {}
@@ -307,7 +306,7 @@ def dense_receivers(graph: Graph) -> tuple[str, ...]:
 
 def _result(search: Search, graph: Graph, min_match: float, accept: Accept) -> Decompiled:
     """The frontier, measured on fresh inputs, and the pick, with names and evidence."""
-    fresh = search.draw("fresh", FRESH_INPUTS, batch_size=100)
+    fresh = search.fresh(FRESH_INPUTS, batch_size=100)
     points: list[Point] = []
     for found in _candidates(search.progress.found, search.max_lines):
         search.note("measure", found.lines, "lines", found.match)

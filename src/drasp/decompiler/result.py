@@ -1,6 +1,7 @@
 """What a decompilation gives: the frontier of programs, the pick, and the files that hold them."""
 
 import resource
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -106,13 +107,9 @@ class Decompiled:
 
         The report shows the model's answers where the examples hold them.
         """
-        files = program_files(self.program) | _text_and_tensors(_PRUNED, self.pick.program)
-        for point in self.frontier:
-            files |= _text_and_tensors(f"frontier/{point.lines}", point.program)
-        record = self.record(model)
+        frontier = {point.lines: point.program for point in self.frontier}
         examples = examples or draw_examples(self.program, TASKS.get(self.identity.task))
-        page = report_page(self.program, record.to_json(), examples)
-        write_files(Path(folder), {**files, REPORT: page, MARK: record.to_text().encode()})
+        write_result(Path(folder), self.program, self.pick.program, frontier, self.record(model), examples)
 
     def record(self, model: str) -> Record:
         return Record(
@@ -129,7 +126,7 @@ class Decompiled:
             match_accuracy=self.final.match.value,
             match_interval=self.final.match.interval,
             samples=self.final.match.total,
-            task_accuracy=self.task_accuracy.value,
+            task_accuracy=self.task_accuracy.value if self.task_accuracy.total else None,
             lines=self.final.lines,
             primitives=count_primitives(self.program),
             pruned_match_accuracy=self.pick.match.value,
@@ -148,6 +145,22 @@ class Decompiled:
             min_match=self.min_match,
             max_lines=self.max_lines,
         )
+
+
+def write_result(
+    folder: Path,
+    program: Program,
+    pruned: Program,
+    frontier: Mapping[int, Program],
+    record: Record,
+    examples: Examples,
+) -> None:
+    """Writes a result's folder: all files or none."""
+    files = program_files(program) | _text_and_tensors(_PRUNED, pruned)
+    for lines, other in frontier.items():
+        files |= _text_and_tensors(f"frontier/{lines}", other)
+    page = report_page(program, record.to_json(), examples)
+    write_files(folder, {**files, REPORT: page, MARK: record.to_text().encode()})
 
 
 def verdict_of(point: Point, min_match: float, max_lines: int) -> Verdict:

@@ -157,13 +157,18 @@ class Search:
         rng = np.random.default_rng([self.seed, *pool.encode()])
         return Oracle.draw(self.transformer, self.task, count, rng, batch_size)
 
+    def fresh(self, count: int, batch_size: int) -> Oracle:
+        """Inputs that no pass has seen, for the figures that are reported; or all, where the task lists them."""
+        inputs = self.task.measured(count, np.random.default_rng([self.seed, *b"fresh"]))
+        return Oracle.of(self.transformer, self.task, inputs, batch_size)
+
     def _draw_with_edits(self, pool: str, count: int) -> Inputs:
         """Some of the inputs are edited: constants that suit the task alone may hide what the model does otherwise."""
         rng = np.random.default_rng([self.seed, *pool.encode()])
         each = round(count * _EDITED / len(EDITS))
         edited = [self.task.edited(self.task.pool(each, rng), kind, rng) for kind in EDITS]
         inputs = [self.task.pool(count - each * len(EDITS), rng), *edited]
-        return stacked(inputs, self.task.vocabulary.ids["PAD"])
+        return stacked(inputs, self.task.vocabulary.padding)
 
     def once(self, name: str, run: Callable[[State], State], state: State) -> State:
         """A pass; what it gives is stored, and not computed again when an interrupted run is resumed."""

@@ -36,8 +36,8 @@ class Verification:
 def verify(
     program: Program, transformer: Transformer, task: Task, samples: int = 2000, seed: int = 1, show: int = 3
 ) -> Verification:
-    """Agreement on fresh inputs at random lengths and offsets, `samples` of them in all."""
-    inputs = task.pool(samples, np.random.default_rng(seed))
+    """Agreement on fresh inputs, `samples` of them; or on all, where the task lists them."""
+    inputs = task.measured(samples, np.random.default_rng(seed))
     interpreter = Interpreter.of(program)
     same = torch.zeros(len(inputs), dtype=torch.bool)
     differing: list[Disagreement] = []
@@ -48,9 +48,10 @@ def verify(
         for row in (~same[rows]).nonzero()[:, 0].tolist()[: show - len(differing)]:
             differing.append(_disagreement(batch, row, theirs[row], ours[row], task))
     bins = tuple(
-        (f"{low}-{high}", share(same[(inputs.lengths >= low) & (inputs.lengths <= high)])) for low, high in task.bins
+        (f"{low}-{high}", share(same[(inputs.lengths >= low) & (inputs.lengths <= high)], inputs.every))
+        for low, high in task.bins
     )
-    return Verification(bins, share(same), tuple(differing))
+    return Verification(bins, share(same, inputs.every), tuple(differing))
 
 
 def _disagreement(batch: Inputs, row: int, theirs: Tensor, ours: Tensor, task: Task) -> Disagreement:

@@ -56,10 +56,14 @@ def answering(program: Program) -> Answering:
 
 @dataclass(frozen=True)
 class Oracle:
-    """`loss` compares logits with the model's; `agreeing` says which inputs are answered alike."""
+    """`loss` compares logits with the model's; `agreeing` says which inputs are answered alike.
+
+    `every`: its inputs are all that there are.
+    """
 
     output: Output
     batches: tuple[Batch, ...]
+    every: bool = False
 
     @classmethod
     @torch.no_grad()
@@ -86,7 +90,7 @@ class Oracle:
             batches.append(
                 Batch(part, where, valid, logits.gather(1, where[..., None].expand(-1, -1, logits.shape[-1])))
             )
-        return cls(task.output, tuple(batches))
+        return cls(task.output, tuple(batches), inputs.every)
 
     def __len__(self) -> int:
         return sum(len(batch.inputs) for batch in self.batches)
@@ -110,13 +114,15 @@ class Oracle:
     def match(self, answering: Answering) -> Share:
         """The share of the pool on which `answering` agrees with the model."""
         hits = sum(int(self.agreeing(batch, answering(batch)).sum()) for batch in self.batches)
-        return Share(hits, len(self))
+        return Share(hits, len(self), self.every)
 
     @torch.no_grad()
     def right(self, answering: Answering) -> Share:
-        """The share of the pool on which `answering` gives the task's own answers."""
+        """The share of the pool on which `answering` gives the task's own answers; of none where there are none."""
+        if any(batch.inputs.targets is None for batch in self.batches):
+            return Share(0, 0)
         hits = sum(int(_right(batch, answering(batch), self.output).sum()) for batch in self.batches)
-        return Share(hits, len(self))
+        return Share(hits, len(self), self.every)
 
     @torch.no_grad()
     def match_if(self, answering: Answering, target: float) -> float:
@@ -168,5 +174,6 @@ def _right(batch: Batch, logits: Float[Tensor, "batch counted n_vocab"], output:
 def _targets(batch: Batch) -> Predictions:
     """What the task asks for at the positions that count."""
     targets = batch.inputs.targets
+    assert targets is not None, "a task that says what is right"
     where = batch.where if targets.ndim == 2 else batch.where[..., None].expand(-1, -1, targets.shape[-1])
     return targets.gather(1, where)

@@ -32,8 +32,9 @@ def program_files(program: Program) -> dict[str, bytes]:
     }
 
 
-def load_program(path: Path) -> Program:
+def load_program(path: str | Path) -> Program:
     """Reads a `.drasp` file, or `program.drasp` in a folder. Nothing in it is run."""
+    path = Path(path)
     file = path / "program.drasp" if path.is_dir() else path
     if file.suffix != ".drasp":
         raise DraspError(f"{file}: expected a .drasp file, or a folder that holds program.drasp")
@@ -49,8 +50,9 @@ def load_program(path: Path) -> Program:
         raise error.in_file(str(file)) from None
 
 
-def load_pruned(path: Path) -> Program | None:
+def load_pruned(path: str | Path) -> Program | None:
     """The model cut down, which a result's folder holds beside `program.drasp`; None where it does not."""
+    path = Path(path)
     folder = path if path.is_dir() else path.parent
     is_result = path.is_dir() or path.name == "program.drasp"
     return load_program(folder / PRUNED) if is_result and (folder / PRUNED).is_file() else None

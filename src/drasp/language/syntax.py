@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
+from html import escape
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args
 
 import torch
@@ -430,6 +431,9 @@ class Program:
         from drasp.language.printer import listing
 
         return listing(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def once(found: dict[Hashable, Any], key: Hashable, find: Callable[[], T]) -> T:

@@ -58,7 +58,7 @@ const inputKey = (ids, offset) => `${offset}:${ids.join(",")}`;
 
 /** Whether an answer is measured; of an input that is no example, as the tasks of drasp have it. */
 function isCounted(example, ids, position) {
-  if (example) return position >= example.counted[0] && position < example.counted[1];
+  if (example) return example.counted.some(([first, end]) => position >= first && position < end);
   // Nothing follows the end of an input.
   const token = program.vocabulary[ids[position]];
   if (["EOS", "PAD"].includes(token) && program.special.includes(token)) return false;

@@ -2,30 +2,36 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
+from drasp.errors import DraspError
 from drasp.language import Interpreter, Program
 from drasp.measure import agreeing, predict, predictions
 from drasp.tasks import Inputs, Task
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output
 
-_LENGTHS = (6, 4, 8, 10, 12, 15, 20, 25, 30, 35, 40, 50, 60, 70, 80, 90, 100, 120, 135, 150)
+_SIZES = (6, 4, 8, 10, 12, 15, 20, 25, 30, 35, 40, 50, 60, 70, 80, 90, 100, 120, 135, 150)
 _SHORT_DRAWS, _DRAWS, _SHORT = 100, 60, 20
 _TRIED, _DISAGREEMENTS, _MEASURED = 300, 8, 60
 
 
 @dataclass(frozen=True)
 class Example:
-    """`model` holds the tokens that the model says at each position: one (softmax), or a set (sigmoid)."""
+    """`counted` are runs of positions, the ends not included, at which answers count.
+
+    `model` holds the tokens that the model says at each position: one (softmax), or a set (sigmoid).
+    """
 
     ids: list[int]
     offset: int
-    counted: tuple[int, int]
+    counted: list[tuple[int, int]]
     model: list[list[int]] | None = None
 
     def to_json(self, with_answers: bool) -> dict[str, Any]:
@@ -66,11 +72,12 @@ class Examples:
 
 
 def draw_examples(program: Program, task: Task | None, transformer: Transformer | None = None) -> Examples:
-    """Without a task that fits the program, inputs are random tokens."""
-    if task is None or task.vocabulary.tokens != program.vocabulary.tokens or task.n_positions > program.n_positions:
+    """Without a task, inputs are random tokens; a task must fit the program."""
+    if task is None:
         return Examples(*_random_tokens(program, transformer), [], transformer=transformer)
+    task = fitted_to_program(task, program)
     rng = np.random.default_rng(0)
-    lengths = _nearest(task.lengths, _LENGTHS)
+    lengths = _nearest(task.lengths, _SIZES)
     at_zero = _examples(task.inputs(lengths, rng, random_offsets=False), task, transformer)
     anywhere = _examples(task.inputs(lengths, rng), task, transformer)
     first = _examples(task.inputs(lengths[:1].repeat(12), rng, random_offsets=False), task, transformer)
@@ -84,6 +91,17 @@ def draw_examples(program: Program, task: Task | None, transformer: Transformer 
     return Examples(steps, draws, differing, task.about, transformer, pool)
 
 
+def fitted_to_program(task: Task, program: Program, name: object = "the program") -> Task:
+    """The task with names for all the program's tokens; the first token that differs is named."""
+    ours, theirs = program.vocabulary, task.vocabulary.widened(len(program.vocabulary))
+    for number, (own, other) in enumerate(zip_longest(ours.tokens, theirs.tokens, fillvalue="not there")):
+        if own != other:
+            raise DraspError(
+                f"{name}: its tokens are not those of task {task.name}: token {number} is {own}, the task's is {other}"
+            )
+    return task.fitted(len(ours), program.n_positions)
+
+
 def _nearest(there: Sequence[int], wanted: Sequence[int]) -> np.ndarray:
     return np.array([min(there, key=lambda n: abs(n - length)) for length in wanted])
 
@@ -93,7 +111,7 @@ def _random_tokens(program: Program, transformer: Transformer | None) -> tuple[l
     longest = min(24, program.n_positions)
 
     def draw(length: int) -> Example:
-        example = Example(rng.integers(len(program.vocabulary), size=length).tolist(), 0, (0, length))
+        example = Example(rng.integers(len(program.vocabulary), size=length).tolist(), 0, [(0, length)])
         return replace(example, model=said(transformer, example, program.output)) if transformer else example
 
     return [draw(min(n, longest)) for n in (6, 3, 8, 12, 16, 24)], [
@@ -108,9 +126,14 @@ def _examples(inputs: Inputs, task: Task, transformer: Transformer | None) -> li
 
 def _example(inputs: Inputs, row: int, said: Tensor | None) -> Example:
     size = int(inputs.sizes[row])
-    counted = inputs.counted[row].nonzero()[:, 0].tolist()
     answers = None if said is None else [_tokens(answer) for answer in said[:size]]
-    return Example(inputs.ids[row, :size].tolist(), int(inputs.offsets[row]), (counted[0], counted[-1] + 1), answers)
+    return Example(inputs.ids[row, :size].tolist(), int(inputs.offsets[row]), _runs(inputs.counted[row]), answers)
+
+
+def _runs(counted: Bool[Tensor, " pos"]) -> list[tuple[int, int]]:
+    """From where to where answers count without a break."""
+    changes = torch.nn.functional.pad(counted.int(), (1, 1)).diff().nonzero()[:, 0].tolist()
+    return list(zip(changes[::2], changes[1::2], strict=True))
 
 
 @torch.no_grad()

@@ -20,10 +20,11 @@ INDEX = "index.html"
 _GENERATOR = b'content="drasp explore"'
 
 
-def write_index(folder: Path) -> tuple[Path, int, list[str]]:
+def write_index(folder: str | Path) -> tuple[Path, int, list[str]]:
     """Writes `index.html` over all results below a folder; gives its place, how many there are, and what is wrong
     with those that were left out.
     """
+    folder = Path(folder)
     if not folder.is_dir():
         raise DraspError(f"{folder}: no such folder")
     file = folder / INDEX

@@ -21,8 +21,8 @@ from drasp.language.checker import Activation, Selector
 from drasp.language.syntax import Norm, Operand, Prediction, Project, Select, Statement
 from drasp.output_folder import write_file
 from drasp.records import Record, read_record
-from drasp.report.examples import draw_examples
-from drasp.tasks import TASKS
+from drasp.report.examples import Example, draw_examples
+from drasp.tasks import TASKS, Task
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,12 +43,12 @@ _STYLE: Any = {
 }
 
 
-def write_figures(folder: Path, file_format: str, tokens: Sequence[str] | None = None, offset: int = 0) -> list[Path]:
+def write_figures(
+    folder: str | Path, file_format: str, tokens: Sequence[str] | None = None, offset: int = 0
+) -> list[Path]:
     """Writes a file for each picture to `figures/` in the result folder."""
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        raise DraspError("figures need matplotlib; install it with: pip install 'drasp[figures]'") from None
+    folder = Path(folder)
+    matplotlib = _matplotlib()
     program, record = load_program(folder), read_record(folder)
     with matplotlib.rc_context(_STYLE):
         drawn = _tensors(program) | _variables(program, record, tokens, offset)
@@ -59,6 +59,14 @@ def write_figures(folder: Path, file_format: str, tokens: Sequence[str] | None =
     for name, content in files.items():
         write_file(place / name, content)
     return [place / name for name in files]
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        raise DraspError("figures need matplotlib; install it with: pip install 'drasp[figures]'") from None
+    return matplotlib
 
 
 def _saved(figure: "Figure", file_format: str) -> bytes:
@@ -94,7 +102,7 @@ def _tensors(program: Program) -> "dict[str, Figure]":
             case _:
                 continue
         matrix = interpreter.ops[statement.name].cpu().numpy()
-        drawn[f"line-{number:02}-op"] = _heatmap(f"Line {number}: op of {statement.name}", matrix, *axes)
+        drawn[f"line-{number:02}-op"] = heatmap(f"Line {number}: op of {statement.name}", matrix, *axes)
     return drawn
 
 
@@ -105,7 +113,7 @@ def _variables(
     program: Program, record: Record | None, tokens: Sequence[str] | None, offset: int
 ) -> "dict[str, Figure]":
     if tokens is None:
-        example = draw_examples(program, TASKS.get((record and record.task) or "")).steps[0]
+        example = _example(program, TASKS.get((record and record.task) or ""))
         ids, offset = example.ids, example.offset
     else:
         ids = program.vocabulary.encode(list(tokens))
@@ -128,6 +136,14 @@ def _variables(
     }
 
 
+def _example(program: Program, task: Task | None) -> Example:
+    """An input of the task on record, or random tokens where that is not the program's."""
+    try:
+        return draw_examples(program, task).steps[0]
+    except DraspError:
+        return draw_examples(program, None).steps[0]
+
+
 def _variable(
     number: int, statement: Statement, kind: Any, value: np.ndarray, words: Sequence[str], program: Program
 ) -> "Figure":
@@ -135,16 +151,16 @@ def _variable(
     match statement, kind:
         case Select(), Selector():
             seen = np.tri(len(words), dtype=bool)
-            return _heatmap(title, np.where(seen, value, np.nan), words, words, "query", "key")
+            return heatmap(title, np.where(seen, value, np.nan), words, words, "query", "key")
         case Norm(), _:
-            return _heatmap(title, value[None], [statement.name], words, "", "input")
+            return heatmap(title, value[None], [statement.name], words, "", "input")
         case _, Activation(basis):
             names = labels(basis)
         case _:
             names = program.vocabulary.tokens
     rows = _largest(value.T)
     title = "prediction" if isinstance(statement, Prediction) else title
-    return _heatmap(title, value.T[rows], [names[i] for i in rows], words, "", "input")
+    return heatmap(title, value.T[rows], [names[i] for i in rows], words, "", "input")
 
 
 def _largest(value: np.ndarray) -> np.ndarray:
@@ -159,9 +175,11 @@ def _largest(value: np.ndarray) -> np.ndarray:
 # -------------------------------------------------------------------------------------- drawing
 
 
-def _heatmap(
+def heatmap(
     title: str, matrix: np.ndarray, rows: Sequence[str], columns: Sequence[str], row_title: str, column_title: str
 ) -> "Figure":
+    """A matrix in colour, with labels along both sides; what is NaN is grey."""
+    _matplotlib()
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 

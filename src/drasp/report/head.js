@@ -45,9 +45,11 @@ function showHead() {
   const fact = (term, value, more = "") =>
     value && facts.push(el("div", {}, el("dt", {}, term), el("dd", {}, value, more ? el("small", {}, more) : null)));
   if (record.match_accuracy != null) {
+    // Where it was measured on all inputs that there are, there is no interval.
     const [low, high] = record.match_interval ?? [];
     const count = plural(record.samples ?? 0, "input");
-    fact("Agreement", percent(record.match_accuracy), `95 %: ${percent(low)} to ${percent(high)}, ${count}`);
+    const interval = record.match_interval ? `95 %: ${percent(low)} to ${percent(high)}, ${count}` : `all ${count}`;
+    fact("Agreement", percent(record.match_accuracy), interval);
   }
   fact("Lines", String(program.statements.length), namedCounts());
   const tested = (record.causal?.lines ?? []).map((line) => decisive(line)?.status ?? "not_applicable");
@@ -84,7 +86,8 @@ function summary() {
   const size = plural(program.statements.length, "line");
   if (record.match_accuracy == null)
     return `A program of ${size} for ${plural(program.vocabulary.length, "token")} and ${plural(program.positions, "position")}.`;
-  const alike = `answers as the model does on ${percent(record.match_accuracy)} of inputs that the search has not seen`;
+  const which = record.match_interval ? "inputs that the search has not seen" : "all inputs that there are";
+  const alike = `answers as the model does on ${percent(record.match_accuracy)} of ${which}`;
   if (record.verdict === "answers_only")
     return `This program of ${size} ${alike}, but was not shown to do so by the same means: interventions tell the two apart, or find too little to compare.`;
   if (record.verdict !== "decompiled")

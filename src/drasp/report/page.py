@@ -1,7 +1,7 @@
 """`report.html`: a program with its figures, in one file that computes every variable in the browser."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,16 @@ import torch
 
 from drasp.errors import DraspError
 from drasp.language import Interpreter, Program, load_program
-from drasp.loading import fitted_task, load_model_and_task
+from drasp.loading import load_model_and_task
 from drasp.model_files import load_model
 from drasp.output_folder import write_file
 from drasp.records import Record, read_record
 from drasp.report.data import packed, program_data, rounded, tensor_arrays
-from drasp.report.examples import Examples, draw_examples
+from drasp.report.examples import Examples, draw_examples, fitted_to_program
 from drasp.report.html import page
 from drasp.report.interventions import founded, left_out, lines_data, means, recorded_patterns
 from drasp.report.model import page_model
-from drasp.tasks import TASKS, Task
+from drasp.tasks import TASKS, Task, load_task
 from drasp.transformer import Transformer
 from drasp.zoo import resolve_model
 
@@ -132,30 +132,56 @@ def _difference(program: Program, arrays: Mapping[str, np.ndarray], examples: Ex
     return largest
 
 
-def write_report(folder: Path, model: str | None = None, task_name: str | None = None) -> Path:
+@dataclass(frozen=True)
+class Written:
+    """A report's file, and what it lacks, with what would mend it."""
+
+    file: Path
+    remarks: tuple[str, ...] = ()
+
+
+def write_report(folder: str | Path, model: str | None = None, task_name: str | None = None) -> Written:
     """Makes the report of a result folder anew; the model's answers are in it where the model can be found."""
+    folder = Path(folder)
     program = load_program(folder)
     record = read_record(folder)
-    transformer, task = _model_and_task(record, model, task_name)
+    transformer, task, remarks = _model_and_task(program, record, model, task_name)
     facts = record.to_json() if record else {}
     facts |= {"model": model or facts.get("model"), "task": task.name if task else facts.get("task")}
     file = (folder if folder.is_dir() else folder.parent) / REPORT
     write_file(file, report_page(program, facts, draw_examples(program, task, transformer)))
-    return file
+    return Written(file, remarks)
 
 
 def _model_and_task(
-    record: Record | None, model: str | None, task_name: str | None
-) -> tuple[Transformer | None, Task | None]:
-    """As the user says; else as the record does, so far as they are still there.
+    program: Program, record: Record | None, model: str | None, task_name: str | None
+) -> tuple[Transformer | None, Task | None, tuple[str, ...]]:
+    """As the user says; else as the record does, so far as they are still there, with remarks on what is not.
 
     A record may come from somebody else: of the tasks that it names, only drasp's own are taken, and no file is run.
     """
+    remarks: list[str] = []
+    recorded = (record.model, record.task) if record else (None, None)
     if model:
-        return load_model_and_task(model, task_name)
-    task = TASKS.get(record.task or "") if record else None
-    try:
-        transformer = load_model(resolve_model((record.model if record else None) or "no model"))
-        return transformer, task and fitted_task(task, transformer, "the model")
-    except DraspError:
-        return None, task
+        transformer, task = load_model_and_task(model, task_name)
+    else:
+        task = load_task(task_name) if task_name else None
+        try:
+            transformer = load_model(resolve_model(recorded[0] or "no model"))
+        except DraspError as error:
+            transformer = None
+            if recorded[0]:
+                remarks.append(f"without the model's answers ({error}); name the model with --model")
+    if task is None and recorded[1]:
+        task = TASKS.get(recorded[1])
+        try:
+            task = task and fitted_to_program(task, program)
+        except DraspError as error:
+            remarks.append(f"examples are random tokens: {error}")
+            return transformer, None, tuple(remarks)
+        if task is None:
+            remarks.append(
+                f"examples are random tokens: task {recorded[1]} is not one of drasp's own, "
+                f"and no file is run because a folder says so; name it with --task file.py:name"
+            )
+    return transformer, task, tuple(remarks)

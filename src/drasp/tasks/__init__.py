@@ -1,8 +1,10 @@
 """The tasks that models are trained on: eleven algorithms, 17 finite-state languages, and a user's own."""
 
 from drasp.tasks.automaton import Language
+from drasp.tasks.framed import BINS, MAX_LENGTH, answer_task, each_row, language_task
 from drasp.tasks.loading import TASKS, load_task, recorded_task, task_of_model
-from drasp.tasks.task import BINS, EDITS, MAX_LENGTH, EditKind, Inputs, Task, answer_task, each_row, language_task
+from drasp.tasks.sequence import sequence_task
+from drasp.tasks.task import EDITS, EditKind, Inputs, Task
 
 __all__ = [
     "BINS",
@@ -18,5 +20,6 @@ __all__ = [
     "language_task",
     "load_task",
     "recorded_task",
+    "sequence_task",
     "task_of_model",
 ]

@@ -4,7 +4,9 @@ import string
 
 import numpy as np
 
-from drasp.tasks.task import HOLE, MAX_LENGTH, EditKind, answer_task, any_token, scatter, swapped, uniform, within
+from drasp.tasks.framed import MAX_LENGTH, answer_task
+from drasp.tasks.rows import HOLE, any_token, scatter, swapped, uniform, within
+from drasp.tasks.task import EditKind
 
 Array = np.ndarray
 

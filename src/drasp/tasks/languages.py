@@ -4,7 +4,9 @@ import numpy as np
 from automata.fa.dfa import DFA
 
 from drasp.tasks.automaton import DEAD, Language
-from drasp.tasks.task import HOLE, MAX_LENGTH, Draw, Task, language_task, scatter, within
+from drasp.tasks.framed import MAX_LENGTH, Draw, language_task
+from drasp.tasks.rows import HOLE, scatter, within
+from drasp.tasks.task import Task
 
 Array = np.ndarray
 

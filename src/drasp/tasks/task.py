@@ -1,47 +1,66 @@
-"""What a task is: which inputs it draws, and what counts as the answer on each.
+"""What a task is: which inputs there are, at which positions their answers count, and what should be said there.
 
-Tokens are drawn for many inputs at once, as an array with a row for each input. Rows differ in length, so
-an array may have holes (-1) anywhere; they are closed when the rows are put together.
+Inputs come from a `Source`, many at once, as `Rows`; a task adds the positions at which they begin, and checks that
+they fit. `sequence.py` has the sources that a user writes, `framed.py` those of the form `BOS x SEP y EOS`.
 """
 
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
-from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from itertools import islice
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from drasp.errors import DraspError
-from drasp.tasks.automaton import Language
 from drasp.vocabulary import Output, Vocabulary
 
-HOLE = -1
-MAX_LENGTH = 150
-# Trained in the first bin, tested in all three.
-BINS = ((1, 50), (51, 100), (101, 150))
 _DIGESTED = 20  # inputs
+_SHOWN = 12  # tokens of an input in a message
 
 Array = np.ndarray
-# Lengths to the tokens of an input (without BOS, SEP, EOS), and those to the tokens of its answer.
-Draw = Callable[[np.random.Generator, Array], Array]
-Answer = Callable[[Array], Array]
-# How the tokens of an input are changed; and what does it, leaving rows as they are that have no such change in kind.
+Bins: TypeAlias = tuple[tuple[int, int], ...]
+# How the tokens of an input are changed.
 EditKind: TypeAlias = Literal["one token", "all tokens", "two swapped"]
 EDITS: tuple[EditKind, ...] = get_args(EditKind)
-EditTokens = Callable[[np.random.Generator, Array, EditKind], Array]
+# The positions at which inputs may begin, all as likely; or a function from their lengths to where they do.
+Offsets: TypeAlias = tuple[int, ...] | Callable[[np.random.Generator, Array], Array]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Inputs as a source gives them, padded on the right, without the positions at which they begin.
+
+    `lengths` are what bins are made of: the size of an input, or of the part of it that a frame goes around.
+    """
+
+    ids: Int[Array, "n width"]
+    sizes: Int[Array, " n"]
+    lengths: Int[Array, " n"]
+    counted: Bool[Array, "n width"]
+    targets: Int[Array, "n width"] | Bool[Array, "n width n_vocab"] | None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self, which: Int[Array, " m"] | Bool[Array, " n"]) -> "Rows":
+        targets = None if self.targets is None else self.targets[which]
+        return Rows(self.ids[which], self.sizes[which], self.lengths[which], self.counted[which], targets)
 
 
 @dataclass(frozen=True)
 class Inputs:
     """Inputs as a model reads them, padded on the right, with what it should say where it counts.
 
-    `targets` holds the next token (softmax) or which tokens may come next (sigmoid).
+    `targets` holds the next token (softmax) or which tokens may come next (sigmoid); None where a task does not say.
+    `every`: these are all inputs that there are, and not a sample of them.
     """
 
     ids: Int[Tensor, "n width"]
@@ -49,7 +68,8 @@ class Inputs:
     lengths: Int[Tensor, " n"]
     offsets: Int[Tensor, " n"]
     counted: Bool[Tensor, "n width"]
-    targets: Int[Tensor, "n width"] | Bool[Tensor, "n width n_vocab"]
+    targets: Int[Tensor, "n width"] | Bool[Tensor, "n width n_vocab"] | None
+    every: bool = False
 
     def __len__(self) -> int:
         return self.ids.shape[0]
@@ -70,7 +90,7 @@ class Inputs:
             self.lengths[which],
             self.offsets[which],
             self.counted[which, :width],
-            self.targets[which, :width],
+            None if self.targets is None else self.targets[which, :width],
         )
 
     def spread(self, every: int) -> "Inputs":
@@ -91,151 +111,189 @@ class Inputs:
             start = stop
 
 
+class Source(ABC):
+    """Where a task's inputs come from. What is wrong with them is a `DraspError` that names the input."""
+
+    vocabulary: Vocabulary
+
+    @property
+    @abstractmethod
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths that inputs have, ascending."""
+
+    @property
+    @abstractmethod
+    def longest(self) -> int:
+        """How many tokens an input has at most, as far as is known."""
+
+    @property
+    @abstractmethod
+    def bins(self) -> Bins:
+        """Ranges of lengths that measures are split by."""
+
+    @property
+    @abstractmethod
+    def training_bins(self) -> Bins:
+        """Ranges of lengths that a model is trained on (the first) and tested on (all)."""
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, count: int, shortest: int | None, longest: int | None) -> Rows:
+        """So many inputs of lengths in a range, or of any."""
+
+    @abstractmethod
+    def of_lengths(self, rng: np.random.Generator, lengths: Int[Array, " n"]) -> Rows:
+        """An input of each of these lengths, which are among `lengths`."""
+
+    @abstractmethod
+    def like(self, rng: np.random.Generator, inputs: Inputs) -> Rows:
+        """For each input another of its length, with answers at the same positions as far as there are such."""
+
+    @abstractmethod
+    def edited(self, rng: np.random.Generator, inputs: Inputs, kind: EditKind) -> Rows:
+        """The inputs with tokens changed; those that have no such change in kind stay as they are."""
+
+    @abstractmethod
+    def every(self) -> Rows | None:
+        """All inputs, where they are few enough to be listed."""
+
+
 @dataclass(frozen=True)
 class Task:
-    """Draws inputs `BOS x SEP y EOS` (or `BOS x EOS` for a language) with their answers."""
+    """Draws inputs, with the positions at which answers count and, where it is known, what should be said there.
+
+    `limit` is how many positions there are, where that is known: those of a model. `sequence_task`, `answer_task` and
+    `language_task` make tasks.
+    """
 
     name: str
-    about: str
     vocabulary: Vocabulary
-    draw: Draw
-    answer: Answer | Language
-    lengths: tuple[int, ...]
-    n_positions: int
-    ends: bool = True  # whether EOS closes the answer
-    spread: int = 1  # positions that an input takes up for each unit of its length
-    room: int = MAX_LENGTH  # the length at which an input leaves no room for an offset
-    edit: EditTokens | None = None  # changes that keep inputs in kind; without, any ordinary token for another
-
-    def __post_init__(self) -> None:
-        if not self.lengths:
-            raise DraspError(f"task {self.name}: no length from 1 to {MAX_LENGTH} exists")
+    output: Output
+    source: Source
+    about: str = ""
+    offsets: Offsets = (0,)
+    limit: int | None = None
 
     @property
-    def output(self) -> Output:
-        return "sigmoid" if isinstance(self.answer, Language) else "softmax"
+    def lengths(self) -> tuple[int, ...]:
+        return self._from_source(lambda: self.source.lengths)
 
     @property
-    def bins(self) -> tuple[tuple[int, int], ...]:
+    def bins(self) -> Bins:
         """The length bins in which the task has inputs."""
-        return tuple(b for b in BINS if any(b[0] <= n <= b[1] for n in self.lengths))
+        return self._from_source(lambda: self.source.bins)
+
+    @property
+    def training_bins(self) -> Bins:
+        """Models are trained in the first of them, and tested in all."""
+        return self._from_source(lambda: self.source.training_bins)
+
+    @cached_property
+    def n_positions(self) -> int:
+        """How many positions a model must have: those that there are, or those that drawn inputs take up."""
+        if self.limit is not None:
+            return self.limit
+        assert isinstance(self.offsets, tuple), "a task whose offsets depend on lengths says what room there is"
+        return self._from_source(lambda: self.source.longest) + max(self.offsets)
 
     def pool(
         self,
         count: int,
         rng: np.random.Generator,
-        shortest: int = 1,
-        longest: int = MAX_LENGTH,
+        shortest: int | None = None,
+        longest: int | None = None,
         random_offsets: bool = True,
     ) -> Inputs:
-        """Inputs of lengths drawn uniformly from those that exist."""
-        choices = [n for n in self.lengths if shortest <= n <= longest]
-        if not choices:
-            nearest = min(self.lengths, key=lambda n: max(shortest - n, n - longest))
+        """So many inputs, of any length or of those in a range."""
+        least = self.lengths[0] if shortest is None else shortest
+        most = self.lengths[-1] if longest is None else longest
+        if not any(least <= n <= most for n in self.lengths):
+            nearest = min(self.lengths, key=lambda n: max(least - n, n - most))
             raise DraspError(
-                f"task {self.name}: no inputs of lengths {shortest} to {longest}; the nearest length is {nearest}"
+                f"task {self.name}: no inputs of lengths {least} to {most}; the nearest length is {nearest}"
             )
-        return self.inputs(rng.choice(np.array(choices), count), rng, random_offsets)
+        rows = self._from_source(lambda: self.source.draw(rng, count, shortest, longest))
+        return self._inputs(rows, self._offsets(rng, rows.lengths, random_offsets))
 
     def inputs(self, lengths: Int[Array, " n"], rng: np.random.Generator, random_offsets: bool = True) -> Inputs:
         """One input of each of the given lengths; without `random_offsets` their positions begin at 0."""
         missing = set(lengths.tolist()) - set(self.lengths)
         if missing:
             raise DraspError(f"task {self.name}: no inputs of length {min(missing)}")
-        x = self._tokens("draw", lambda: self.draw(rng, lengths), len(lengths))
-        if random_offsets:
-            offsets = rng.integers(0, self.spread * (self.room - lengths) + 1)
-        else:
-            offsets = np.zeros_like(lengths)
-        return self._inputs(x, self._answers(x), lengths, offsets)
+        rows = self._from_source(lambda: self.source.of_lengths(rng, lengths))
+        return self._inputs(rows, self._offsets(rng, lengths, random_offsets))
+
+    def measured(self, count: int, rng: np.random.Generator) -> Inputs:
+        """The inputs that agreement is reported on: all that there are where they are listed, else so many."""
+        listed = self._from_source(self.source.every)
+        if listed is None:
+            return self.pool(count, rng)
+        return replace(self._inputs(listed, self._offsets(rng, listed.lengths)), every=True)
+
+    def like(self, inputs: Inputs, rng: np.random.Generator) -> Inputs:
+        """For each input another of the same length, at an offset of its own."""
+        rows = self._from_source(lambda: self.source.like(rng, inputs))
+        return self._inputs(rows, self._offsets(rng, rows.lengths))
 
     def edited(self, inputs: Inputs, kind: EditKind, rng: np.random.Generator) -> Inputs:
-        """The inputs with tokens of x changed, at their offsets, with the answers to what they are now.
+        """The inputs with tokens changed, at their offsets; those that cannot be changed in this way stay."""
+        rows = self._from_source(lambda: self.source.edited(rng, inputs, kind))
+        return self._inputs(rows, inputs.offsets.cpu().numpy())
 
-        Where the task has no answer to that, the old one stays. Rows that cannot be changed in this way stay as they
-        are; the sizes of others may change with their answers.
-        """
-        rows, ordinary = inputs.ids.cpu().numpy(), len(self.vocabulary) - len(self.vocabulary.special)
-        in_x = np.minimum.accumulate(rows[:, 1:] < ordinary, axis=1)
-        x = np.where(in_x, rows[:, 1:], HOLE)
-        edit = self.edit or any_token(ordinary)
-        new = self._tokens("edit", lambda: edit(rng, x.copy(), kind), len(x))
-        try:
-            y = self._answers(new)
-        except DraspError:
-            y = self._answers(x)
-        return self._inputs(new, y, inputs.lengths.cpu().numpy(), inputs.offsets.cpu().numpy())
-
-    def _answers(self, x: Int[Array, "n any"]) -> Int[Array, "n some"] | None:
-        if isinstance(self.answer, Language):
-            return None
-        answer = self.answer
-        return self._tokens("answer", lambda: answer(x), len(x))
-
-    def _inputs(
-        self,
-        x: Int[Array, "n any"],
-        y: Int[Array, "n some"] | None,
-        lengths: Int[Array, " n"],
-        offsets: Int[Array, " n"],
-    ) -> Inputs:
-        ids = self.vocabulary.ids
-
-        def column(token: str) -> Array:
-            return np.full((len(x), 1), ids[token])
-
-        if y is None:
-            parts = [column("BOS"), x, column("EOS")]
-            first = np.zeros(len(x), int)
-        else:
-            end = [column("EOS")] if self.ends else []
-            parts = [column("BOS"), x, column("SEP"), y, *end]
-            first = 1 + (x != HOLE).sum(1)
-        row, sizes = _close(np.concatenate(parts, axis=1), ids["PAD"])
-        columns = np.arange(row.shape[1])
-        counted = (columns >= first[:, None]) & (columns < sizes[:, None] - 1)
-        if isinstance(self.answer, Language):
-            allowed = self.answer.allowed_after(row, counted)
-            # Tokens that only the model has never come next.
-            targets = np.pad(allowed, ((0, 0), (0, 0), (0, len(self.vocabulary) - allowed.shape[2])))
-        else:
-            targets = np.where(counted, np.roll(row, -1, axis=1), 0)
-        if int((offsets + sizes).max(initial=0)) > self.n_positions:
+    def fitted(self, n_vocab: int, n_positions: int) -> "Task":
+        """The task for a model of so many tokens and positions: tokens that it never draws get names of their own."""
+        if n_vocab < len(self.vocabulary):
+            names = shown(self.vocabulary, range(len(self.vocabulary)))
             raise DraspError(
-                f"task {self.name}: an input of {sizes.max()} tokens does not fit its {self.n_positions} positions; "
-                "give the longest answer"
+                f"task {self.name}: has {len(self.vocabulary)} tokens ({names}), but the model has {n_vocab}"
+            )
+        if self.n_positions > n_positions:
+            lengths = f"lengths {self.lengths[0]} to {self.lengths[-1]}"
+            raise DraspError(
+                f"task {self.name}: needs {self.n_positions} positions ({lengths}, and the offsets they begin at), "
+                f"but the model has {n_positions}; draw shorter inputs, or let positions begin at 0"
+            )
+        limit = n_positions if self.limit is None else self.limit
+        return replace(self, vocabulary=self.vocabulary.widened(n_vocab), limit=limit)
+
+    def _from_source(self, make: Callable[[], T]) -> T:
+        """What the source gives; the task's name stands before what is wrong."""
+        try:
+            return make()
+        except DraspError as error:
+            raise DraspError(f"task {self.name}: {error}") from error.__cause__
+
+    def _offsets(self, rng: np.random.Generator, lengths: Int[Array, " n"], at_random: bool = True) -> Int[Array, " n"]:
+        if not at_random or self.offsets == (0,):
+            return np.zeros_like(lengths)
+        if isinstance(self.offsets, tuple):
+            return rng.choice(np.array(self.offsets), len(lengths))
+        return self.offsets(rng, lengths)
+
+    def _inputs(self, rows: Rows, offsets: Int[Array, " n"]) -> Inputs:
+        ends = offsets + rows.sizes
+        if self.limit is not None and int(ends.max(initial=0)) > self.limit:
+            row = int(ends.argmax())
+            tokens = shown(self.vocabulary, rows.ids[row, : rows.sizes[row]].tolist())
+            raise DraspError(
+                f"task {self.name}: an input of {rows.sizes[row]} tokens at offset {offsets[row]} ({tokens}) "
+                f"does not fit {self.limit} positions; draw shorter ones"
             )
         tensor = torch.as_tensor  # unlike `from_numpy`, on torch's default device
-        return Inputs(tensor(row), tensor(sizes), tensor(lengths), tensor(offsets), tensor(counted), tensor(targets))
-
-    def _tokens(self, what: str, make: Callable[[], Array], count: int) -> Int[Array, "n any"]:
-        """What a task's own function gives, checked: it may be a user's."""
-        try:
-            tokens = np.asarray(make())
-        except DraspError:
-            raise
-        except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(frame.filename).name}, line {frame.lineno}"
-            raise DraspError(f"task {self.name}: its {what} failed in {where}: {error!r}") from error
-        ordinary = len(self.vocabulary) - len(self.vocabulary.special)
-        if tokens.ndim != 2 or len(tokens) != count or tokens.dtype.kind not in "iub":
-            found = f"{tokens.dtype} of shape {tokens.shape}"
-            raise DraspError(f"task {self.name}: its {what} should give whole numbers [{count}, …], found {found}")
-        wrong = tokens[(tokens < HOLE) | (tokens >= ordinary)]
-        if len(wrong):
-            raise DraspError(
-                f"task {self.name}: its {what} gave token id {wrong[0]}, "
-                f"expected 0 to {ordinary - 1}, or {HOLE} for none"
-            )
-        return tokens.astype(int)
+        targets = None if rows.targets is None else tensor(rows.targets)
+        if targets is not None and targets.ndim == 3:
+            # Tokens that a model has beside the task's may never come next.
+            targets = F.pad(targets, (0, len(self.vocabulary) - targets.shape[-1]))
+        return Inputs(
+            tensor(rows.ids), tensor(rows.sizes), tensor(rows.lengths), tensor(offsets), tensor(rows.counted), targets
+        )
 
     def digest(self) -> str:
         """A SHA-256 of what the task is, as far as it shows: its tokens, positions, and some inputs with answers."""
         made = sha256(repr((self.vocabulary, self.output, self.n_positions, self.lengths)).encode())
         inputs = self.pool(_DIGESTED, np.random.default_rng(0))
         for part in (inputs.ids, inputs.offsets, inputs.counted, inputs.targets):
-            made.update(part.cpu().numpy().tobytes())
+            if part is not None:
+                made.update(part.cpu().numpy().tobytes())
         return made.hexdigest()
 
     def example(self) -> str:
@@ -245,138 +303,7 @@ class Task:
         return " ".join(self.vocabulary.tokens[i] for i in inputs.ids[0])
 
 
-def answer_task(
-    name: str,
-    symbols: Sequence[str],
-    answer: Answer,
-    *,
-    draw: Draw | None = None,
-    about: str = "",
-    lengths: Sequence[int] = range(1, MAX_LENGTH + 1),
-    longest_input: int = MAX_LENGTH,
-    longest_answer: int = 1,
-    ends: bool = True,
-    room: int = MAX_LENGTH,
-    edit: EditTokens | None = None,
-) -> Task:
-    """A task `BOS x SEP y EOS`, where the model says y and EOS; without `draw`, x is uniform over the symbols.
-
-    `longest_input` and `longest_answer` are the tokens that x and y have at most, at the longest length. `room` is that
-    length: an input's offset and length add up to at most as much. `edit` changes x so that it stays in kind, where not
-    every string of symbols is an input.
-    """
-    return Task(
-        name=name,
-        about=about,
-        vocabulary=Vocabulary.with_specials(tuple(symbols)),
-        draw=draw or uniform(len(symbols)),
-        answer=answer,
-        lengths=tuple(lengths),
-        n_positions=longest_input + longest_answer + 3,
-        ends=ends,
-        edit=edit,
-        spread=2 if longest_answer == longest_input else 1,
-        room=room,
-    )
-
-
-def language_task(
-    name: str,
-    language: Language,
-    *,
-    draw: Draw | None = None,
-    about: str = "",
-    lengths: Sequence[int] = range(1, MAX_LENGTH + 1),
-    room: int = MAX_LENGTH,
-) -> Task:
-    """A task `BOS x EOS` with x in a language, where the model says which tokens may come next.
-
-    Without `draw`, x is uniform over the language's words of its length. An input's offset and length add up to at most
-    `room`.
-    """
-    return Task(
-        name=name,
-        about=about or language.about,
-        vocabulary=language.vocabulary,
-        draw=draw or language.uniform_words,
-        answer=language,
-        lengths=tuple(n for n in lengths if language.has_length(n)),
-        n_positions=room + 2,
-        room=room,
-    )
-
-
-def each_row(function: Callable[[list[int]], Sequence[int]]) -> Answer:
-    """An answer computed one input at a time: simpler to write than on arrays, and slower."""
-
-    def answer(x: Array) -> Array:
-        rows = [list(function([int(i) for i in row if i != HOLE])) for row in x]
-        y = np.full((len(rows), max(map(len, rows), default=0)), HOLE)
-        for i, row in enumerate(rows):
-            y[i, : len(row)] = row
-        return y
-
-    return answer
-
-
-def within(lengths: Int[Array, " n"]) -> Bool[Array, "n width"]:
-    """Which columns lie inside rows of these lengths."""
-    return np.arange(lengths.max(initial=0)) < lengths[:, None]
-
-
-def uniform(n_symbols: int) -> Draw:
-    """Symbols independent and uniform."""
-
-    def draw(rng: np.random.Generator, lengths: Array) -> Array:
-        inside = within(lengths)
-        return np.where(inside, rng.integers(0, n_symbols, inside.shape), HOLE)
-
-    return draw
-
-
-def any_token(n_symbols: int) -> EditTokens:
-    """Changes one token to any other, or draws all of them anew, or swaps two that differ."""
-
-    def edit(rng: np.random.Generator, x: Array, kind: EditKind) -> Array:
-        real = x != HOLE
-        if kind == "two swapped":
-            return swapped(rng, x)
-        if kind == "all tokens":
-            return np.where(real, rng.integers(0, n_symbols, x.shape), x)
-        # One step or more around the circle of symbols; with a single symbol there is none.
-        steps = rng.integers(1, n_symbols, x.shape) if n_symbols > 1 else np.zeros_like(x)
-        return np.where(scatter(rng, real, np.minimum(real.sum(1), 1)), (x + steps) % n_symbols, x)
-
-    return edit
-
-
-def swapped(rng: np.random.Generator, x: Int[Array, "n width"]) -> Int[Array, "n width"]:
-    """In each row, a token and another that differs from it change places."""
-    new, rows = x.copy(), np.arange(len(x))
-    if not x.shape[1]:
-        return new
-    first = scatter(rng, x != HOLE, np.minimum((x != HOLE).sum(1), 1)).argmax(1)
-    others = (x != HOLE) & (x != x[rows, first][:, None])
-    second = np.where(others.any(1), scatter(rng, others, np.minimum(others.sum(1), 1)).argmax(1), first)
-    new[rows, first], new[rows, second] = x[rows, second], x[rows, first]
-    return new
-
-
-def scatter(
-    rng: np.random.Generator, places: Bool[Array, "n width"], counts: Int[Array, " n"]
-) -> Bool[Array, "n width"]:
-    """In each row, marks as many of the places as `counts` says, any choice as likely as another."""
-    keys = np.where(places, rng.random(places.shape, dtype=np.float32), np.float32(2))
-    marked = np.zeros_like(places)
-    np.put_along_axis(marked, keys.argsort(axis=1), np.arange(places.shape[1]) < counts[:, None], axis=1)
-    return marked
-
-
-def _close(tokens: Int[Array, "n any"], pad: int) -> tuple[Int[Array, "n width"], Int[Array, " n"]]:
-    """Moves the tokens of each row to the left over the holes, and pads on the right."""
-    real = tokens != HOLE
-    sizes = real.sum(1)
-    inside = within(sizes)
-    closed = np.full(inside.shape, pad)
-    closed[inside] = tokens[real]
-    return closed, sizes
+def shown(vocabulary: Vocabulary, ids: Iterable[int]) -> str:
+    """The first tokens of an input, by their names, for a message."""
+    names = [vocabulary.tokens[i] for i in islice(ids, _SHOWN + 1)]
+    return " ".join(names[:_SHOWN]) + (" …" if len(names) > _SHOWN else "")

@@ -59,6 +59,7 @@ def _lay_out(
     counts = inputs.counted.flatten()[source] & inside
     lane, column = counts.nonzero(as_tuple=True)
     chosen = source[lane, column]
+    assert inputs.targets is not None, "a task that says what is right"
     owner, targets = chosen // wide, inputs.targets.flatten(0, 1)[chosen]
     everywhere = torch.equal(counts, inside)
     rank, asked = column, None

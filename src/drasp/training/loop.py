@@ -2,7 +2,7 @@
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -54,6 +54,9 @@ class Run:
     """One training run. `advance` takes it from one test to the next, and `state` can be stored between."""
 
     def __init__(self, task: Task, recipe: Recipe, state: State | None = None) -> None:
+        if task.pool(1, np.random.default_rng(0)).targets is None:
+            raise DraspError(f"task {task.name}: gives no targets, and a model is trained to say what they say")
+        task = replace(task, limit=task.n_positions)
         self.task = task
         self.recipe = recipe
         self.shape = recipe.shape(task)
@@ -65,9 +68,9 @@ class Run:
         self._rng = np.random.default_rng([recipe.seed, 1])
         if self.state.draws is not None:
             self._rng.bit_generator.state = self.state.draws
-        self._probes = [_Test(task, b, recipe.seed, False, PROBE) for b in task.bins]
-        self._tests = [_Test(task, b, recipe.seed, False, TEST_INPUTS) for b in task.bins]
-        self._shifted = _Test(task, task.bins[0], recipe.seed, True, TEST_INPUTS)
+        self._probes = [_Test(task, b, recipe.seed, False, PROBE) for b in task.training_bins]
+        self._tests = [_Test(task, b, recipe.seed, False, TEST_INPUTS) for b in task.training_bins]
+        self._shifted = _Test(task, task.training_bins[0], recipe.seed, True, TEST_INPUTS)
 
     def advance(self, thorough: bool = False) -> Progress:
         """Trains up to the next test; `thorough` tests every bin on all its inputs."""
@@ -106,7 +109,7 @@ class Run:
 
     def _train(self, steps: int) -> float:
         # All inputs up to the next test at once: many cost little more than a few.
-        pool = self.task.pool(BATCH * steps, self._rng, *self.task.bins[0])
+        pool = self.task.pool(BATCH * steps, self._rng, *self.task.training_bins[0])
         total = 0.0
         for i, batch in enumerate(lay_out_pairs(pool, BATCH)):
             loss = loss_of(self.model, batch, self.task.output, self.recipe.dropout)
@@ -205,7 +208,7 @@ def accuracies(model: Transformer, task: Task, seed: int) -> Accuracies:
     return {
         OFFSETS[random_offsets]: {
             f"{low}-{high}": _Test(task, (low, high), seed, bool(random_offsets), TEST_INPUTS).share(model)
-            for low, high in task.bins
+            for low, high in task.training_bins
         }
         for random_offsets in (0, 1)
     }

@@ -1,0 +1,205 @@
+"""A decompilation's result in Python: from a run or from its folder, it shows itself and gives its lines."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from pathlib import Path
+
+from drasp.causal import Evidence
+from drasp.decompiler.result import Decompiled, write_result
+from drasp.errors import DraspError
+from drasp.language import Program, load_program, load_pruned
+from drasp.output_folder import MARK
+from drasp.records import FrontierRecord, Record, WrongFieldError, read_record
+from drasp.report.examples import draw_examples, fitted_to_program
+from drasp.results.line import Line
+from drasp.tasks import TASKS, Task, load_task
+from drasp.transformer import Transformer
+
+_GRADES = {"complete": "what is left out of the model does not matter", "sufficient": "what is left out matters"}
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """The programs of a search from the shortest to the most faithful, as pruning left them."""
+
+    points: tuple[FrontierRecord, ...]
+    programs: dict[int, Program] = field(repr=False)
+    picked: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __iter__(self) -> Iterator[FrontierRecord]:
+        return iter(self.points)
+
+    def __getitem__(self, lines: int) -> Program:
+        """The program of so many lines."""
+        if lines not in self.programs:
+            there = ", ".join(map(str, self.programs))
+            raise DraspError(f"the frontier has no program of {lines} lines; there are {there}")
+        return self.programs[lines]
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """An arrow at the pick, lines, the share answered alike, and whether by the model's means."""
+        return [
+            (
+                "→" if point.lines == self.picked else "",
+                str(point.lines),
+                f"{point.match_accuracy:.3f}" + _interval(point.match_interval),
+                (point.grade or "yes") if point.causal else "no",
+            )
+            for point in self.points
+        ]
+
+    def __str__(self) -> str:
+        table = [("", "lines", "answered alike", "by the model's means"), *self.rows()]
+        widths = [max(len(row[i]) for row in table) for i in range(4)]
+        return "\n".join("  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in table)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return _table(("", "lines", "answered alike", "by the model's means"), self.rows())
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A program with its verdict and evidence. `result[2]` and `result["a1"]` are its lines.
+
+    `pruned` is the model cut down, before lines were named. `task` and `model` are there where they are known.
+    """
+
+    program: Program
+    record: Record
+    frontier: Frontier
+    pruned: Program
+    task: Task | None = None
+    model: Transformer | None = None
+
+    @classmethod
+    def of(cls, found: Decompiled, model: str, task: Task, transformer: Transformer) -> "Result":
+        record = found.record(model)
+        frontier = Frontier(record.frontier or (), {p.lines: p.program for p in found.frontier}, found.pick.lines)
+        return cls(found.program, record, frontier, found.pick.program, task, transformer)
+
+    @property
+    def verdict(self) -> str | None:
+        return self.record.verdict
+
+    @property
+    def grade(self) -> str | None:
+        return self.record.grade
+
+    @cached_property
+    def evidence(self) -> Evidence | None:
+        """What was measured of the program against its model; None where nothing was."""
+        if self.record.causal is None:
+            return None
+        try:
+            return Evidence.from_json(json.loads(json.dumps(self.record.causal)))  # as a file would have it
+        except WrongFieldError as error:
+            raise DraspError(f"{MARK}: causal: {error}; make the result anew") from None
+
+    @property
+    def lines(self) -> list[Line]:
+        return [self[number] for number in range(1, self.program.lines + 1)]
+
+    def __getitem__(self, line: int | str) -> Line:
+        """A line by its number, from 1 on, or by the name of its variable."""
+        names = [statement.name for statement in self.program.statements]
+        if isinstance(line, str) and line not in names:
+            raise DraspError(f"no line is called {line!r}; there are {', '.join(names)}")
+        number = names.index(line) + 1 if isinstance(line, str) else line
+        if not 1 <= number <= len(names):
+            raise DraspError(f"line {number}: the program's lines are 1 to {len(names)}")
+        measured = self.evidence.lines if self.evidence else ()
+        found = next((each for each in measured if each.line == names[number - 1]), None)
+        return Line(self.program, number, found)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the result's folder, with its report, as `drasp decompile` does."""
+        examples = draw_examples(self.program, self.task, self.model)
+        write_result(Path(folder), self.program, self.pruned, self.frontier.programs, self.record, examples)
+
+    def summary(self) -> str:
+        """The verdict, and what it rests on, in one line."""
+        record, grade = self.record, f" ({self.grade})" if self.grade else ""
+        parts = [f"{record.lines} lines"]
+        if record.match_accuracy is not None:
+            of_all = "all " if record.samples and record.match_interval is None else ""
+            share = f"{record.match_accuracy:.3f}{_interval(record.match_interval)}"
+            parts.append(f"{share} of {of_all}{record.samples or 0:,} inputs answered alike")
+        if record.task_accuracy is not None:
+            parts.append(f"{record.task_accuracy:.3f} right")
+        meaning = f"; {_GRADES[self.grade]}" if self.grade in _GRADES else ""
+        return f"{self.verdict or record.method}{grade}: {', '.join(parts)}{meaning}"
+
+    def __str__(self) -> str:
+        parts = [str(self.program), self.summary()]
+        parts += [f"- {reason}" for reason in self.record.reasons or ()]
+        if self.evidence is not None:
+            parts += [f"  {name}: {said}" for name, said in self._measures()]
+        if len(self.frontier):
+            parts.append(f"\n{self.frontier}")
+        return "\n".join(parts)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        evidence, reasons = self.evidence, self.record.reasons or ()
+        rows = [
+            (each.line, each.stands_for, each.origin, *map(_shown, (each.attention, each.interchange, each.splice)))
+            for each in (evidence.lines if evidence else ())
+        ]
+        header = ("line", "stands for", "is", "attention", "interchange", "splice")
+        return "".join(
+            [
+                f"<pre>{escape(str(self.program))}</pre><p><b>{escape(self.summary())}</b></p>",
+                f"<ul>{''.join(f'<li>{escape(reason)}</li>' for reason in reasons)}</ul>" if reasons else "",
+                _table(header, rows) if rows else "",
+                _table(("measure", ""), self._measures()) if evidence else "",
+                self.frontier._repr_html_() if len(self.frontier) else "",
+            ]
+        )
+
+    def _measures(self) -> list[tuple[str, str]]:
+        assert self.evidence is not None
+        names = ("edited", "attention", "interchange", "splice", "complement")
+        return [(name, str(getattr(self.evidence, name))) for name in names]
+
+
+def load_result(folder: str | Path, task: str | Task | None = None) -> Result:
+    """Reads the folder of a result. Nothing that it names is run: a task of one's own is given again."""
+    place = Path(folder)
+    record = read_record(place)
+    if record is None:
+        raise DraspError(f"{place}: no {MARK}; expected a folder that `drasp decompile` or `drasp translate` wrote")
+    program = load_program(place)
+    its_task = load_task(task) if isinstance(task, str) else task or TASKS.get(record.task or "")
+    points = record.frontier or ()
+    programs = {point.lines: load_program(place / "frontier" / f"{point.lines}.drasp") for point in points}
+    return Result(
+        program,
+        record,
+        Frontier(points, programs, record.pruned_lines),
+        load_pruned(place) or program,
+        its_task and fitted_to_program(its_task, program, place),
+    )
+
+
+def _interval(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]"
+
+
+def _shown(measure: object | None) -> str:
+    return "" if measure is None else str(measure)
+
+
+def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    def row(cells: tuple[str, ...], tag: str) -> str:
+        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+
+    return f"<table>{row(header, 'th')}{''.join(row(each, 'td') for each in rows)}</table>"
