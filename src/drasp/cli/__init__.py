@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from drasp.cli import compiling, decompiling, naming, programs, reporting, training
+from drasp.cli import compiling, decompiling, naming, programs, reporting, theory, training
 from drasp.errors import DraspError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ decompiling.register(app)
 naming.register(app)
 programs.register(app)
 reporting.register(app)
+theory.register(app)
 training.register(app)
 
 
