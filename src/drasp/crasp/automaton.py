@@ -58,6 +58,9 @@ class Automaton:
         found = tuple(letters) if letters is not None else letters_of(expression)
         if not found:
             raise DraspError(f"expression {expression!r}: it has no letters; name the alphabet with --alphabet")
+        odd = next((letter for letter in letters_of(expression) if letter not in found), None)
+        if odd is not None:
+            raise DraspError(f"expression {expression!r}: letter {odd!r} is not in the alphabet {' '.join(found)}")
         try:
             dfa = DFA.from_nfa(NFA.from_regex(expression, input_symbols=set(found)))
         except (AutomatonException, RegexException) as error:

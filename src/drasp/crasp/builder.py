@@ -175,6 +175,6 @@ class Builder:
     def program(self, name: str, answer: Formula) -> Program:
         """The program whose answer is a formula, with what it needs of the definitions so far."""
         definitions = [Definition(n, expression) for n, expression in self.definitions.items()]
-        if isinstance(answer, FormulaName) and isinstance(self.definitions[answer.name], And | Or):
+        if isinstance(answer, FormulaName):
             answer = self.definitions[answer.name]  # pyright: ignore[reportAssignmentType]
         return Program((*definitions, Definition(name, answer))).needed

@@ -15,7 +15,8 @@ from drasp.language import Program as DraspProgram
 
 Array = np.ndarray
 MOST_STRINGS = 2_000_000
-_MEANT = 100_000  # strings that are checked where no length is asked for
+_MEANT = 100_000  # strings of ordinary tokens that are checked where no length is asked for
+_ANY = 20_000  # strings of any tokens
 _TIE = 1e-9  # logits nearer than this, relative to their size, are a tie that rounding decides
 
 
@@ -72,7 +73,7 @@ def compare(
             f"length {length}: {len(ordinary) ** length:,} strings of {len(ordinary)} tokens, at most {MOST_STRINGS:,} "
             f"are compared; --length {most} would do"
         )
-    short = min(_length_for(len(vocabulary), length), room) if any_tokens else 0
+    short = min(_length_for(len(vocabulary), length, _ANY), room) if any_tokens else 0
     ties = 0
     for ids in _strings(ordinary, begin, length, range(len(vocabulary)), short):
         expected, tied = _said(program, ids)

@@ -11,6 +11,9 @@ TOLERANCE = 1e-6
 HARD = 40.0
 """Scores that differ by so much are a hard choice: exp(-40) times a hundred is below what float64 can add to 1."""
 
+MOST = 10**9
+"""Coefficients above this are made smaller where that is within the tolerance."""
+
 
 def simplest(low: Fraction, high: Fraction) -> Fraction:
     """The fraction with the smallest denominator between two others, these included."""
@@ -96,12 +99,24 @@ class Form:
         return dict(self.terms)
 
     @cached_property
-    def whole(self) -> "Form":
+    def exact(self) -> "Form":
         """A positive multiple of it in whole numbers without a common divisor."""
         numbers = [x for _, x in self.terms] + [self.constant]
         scale = math.lcm(*(x.denominator for x in numbers))
         divisor = math.gcd(*(int(x * scale) for x in numbers))
         return self * Fraction(scale, divisor) if divisor else self
+
+    @cached_property
+    def whole(self) -> "Form":
+        """The same; where numbers would be very large, and are of like size, others within the tolerance."""
+        numbers = dict(self.exact.terms) | {"": self.exact.constant}
+        sizes = [abs(x) for x in numbers.values() if x]
+        if not sizes or max(sizes) <= MOST or max(sizes) >= 10**6 * min(sizes):
+            return self.exact
+        scale = Fraction(1 / TOLERANCE) / min(sizes)
+        rounded = {name: Fraction(round(x * scale)) for name, x in numbers.items()}
+        constant = rounded.pop("")
+        return Form.of(rounded, constant).exact
 
     def ratio(self, other: "Form") -> Fraction | None:
         """The factor by which the other form has to be multiplied to give this one; None where there is none."""

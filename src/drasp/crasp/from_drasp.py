@@ -9,14 +9,15 @@ variable takes finitely many values and all that the theorem covers has a form: 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 import torch
 
 from drasp.crasp.builder import ALWAYS, Builder, Guard
+from drasp.crasp.distances import NO_DISTANCES, Distances, distances_of, merged
 from drasp.crasp.exact import Form, rational, softmax_levels
 from drasp.crasp.functions import applied
 from drasp.crasp.rounding import construction_size, rounded
@@ -59,29 +60,10 @@ from drasp.language.syntax import (
     Statement,
 )
 
-MAX_DISTANCES = 8  # single distances that a select may treat apart
-MAX_PERIOD = 12
-
 
 def to_crasp(program: DraspProgram, precision: int | None = None) -> dict[str, Program]:
     """For each token that is ever said, the C-RASP program of where it is said; raises with the line that has none."""
     return _Export(program, precision).programs()
-
-
-@dataclass(frozen=True)
-class _Distances:
-    """A select of positions by their distance: single distances, and remainders of all others."""
-
-    single: tuple[int, ...]
-    period: int
-    scores: tuple[float, ...]  # of the single ones, then of the remainders
-
-    @property
-    def classes(self) -> int:
-        return len(self.single) + self.period
-
-
-NO_DISTANCES = _Distances((), 1, (0.0,))
 
 
 class _Export:
@@ -199,7 +181,7 @@ class _Export:
             select = self.selects[reference.variable]
             try:
                 if select.query == Operand("pos") and select.key == Operand("pos"):
-                    distances = _merged(distances, _distances(self.op(select)))
+                    distances = merged(distances, distances_of(self.op(select)))
                 else:
                     self.check_finite(select.query, "query")
                     self.check_finite(select.key, "key")
@@ -223,7 +205,7 @@ class _Export:
             ]
             if self.precision is not None:
                 _check_rational(scores)
-            cases += self.levels(guard, keys, distances, softmax_levels(scores))
+            cases += self.levels(guard, keys, distances, scores)
             check_size(len(cases))
         return cases
 
@@ -231,12 +213,13 @@ class _Export:
         self,
         query: Guard,
         keys: Sequence[tuple[Guard, tuple[Payload, ...]]],
-        distances: _Distances,
-        levels: Sequence[dict[int, Fraction]],
+        distances: Distances,
+        scores: Sequence[float],
     ) -> list[Case]:
         """One case for each level of keys that may be the highest that is there."""
         cases: list[Case] = []
         none_above = query
+        levels = softmax_levels(scores)
         for number, level in enumerate(levels):
             parts: dict[tuple[int, Vector, Fraction], Form] = {}
             for index, weight in level.items():
@@ -250,17 +233,45 @@ class _Export:
             present = self.builder.positive(Form.total((Fraction(1), part.count) for part in mixture.parts))
             last = number == len(levels) - 1
             here = self.builder.both(none_above, ALWAYS if last else self.builder.guard(present) or frozenset())
+            places = {known for known, _, _ in parts}
+            single = distances.single[places.pop()] if len(places) == 1 and -1 not in places else None
             if here is not None and present != Truth(False):
-                places = {known for known, _, _ in parts}
-                if len(places) == 1 and -1 not in places:
-                    cases += self.picked(here, mixture)
-                else:
-                    cases.append(Case(here, simplified(mixture)))
+                cases += [Case(here, simplified(mixture))] if single is None else self.picked(here, mixture)
             absent = self.builder.guard(negation(present))
             below = None if absent is None else self.builder.both(none_above, absent)
             if below is None:
                 break
+            if single is not None and len(level) == len(keys):
+                # Nothing lies so far back: there are few positions yet.
+                return cases + self.few(below, keys, distances, scores, single)
             none_above = below
+        return cases
+
+    def few(
+        self,
+        guard: Guard,
+        keys: Sequence[tuple[Guard, tuple[Payload, ...]]],
+        distances: Distances,
+        scores: Sequence[float],
+        most: int,
+    ) -> list[Case]:
+        """The cases where there are at most so many positions: whatever stands at each of them."""
+        check_size(len(keys) ** most)
+        cases: list[Case] = []
+        for count in range(1, most + 1):
+            beyond = Form.total((Fraction(1), self.builder.count(key, Local(count))) for key, _ in keys)
+            none = self.builder.guard(negation(self.builder.positive(beyond)))
+            for chosen in product(range(len(keys)), repeat=count):
+                there = [self.builder.positive(self.builder.count(keys[k][0], Local(d))) for d, k in enumerate(chosen)]
+                guards = [guard, keys[chosen[0]][0], none, *map(self.builder.guard, there[1:])]
+                if any(g is None for g in guards):
+                    continue
+                together = self.builder.both(*(g for g in guards if g is not None))
+                if together is not None:
+                    places = [k * distances.classes + distances.place(d) for d, k in enumerate(chosen)]
+                    weights = softmax_levels([scores[place] for place in places])[0]
+                    parts = [(weight, keys[chosen[d]][1][-1]) for d, weight in weights.items()]
+                    cases.append(Case(together, _mean(parts)))
         return cases
 
     def picked(self, guard: Guard, mixture: Mixture) -> list[Case]:
@@ -274,7 +285,7 @@ class _Export:
                 cases.append(Case(together, vector))
         return cases
 
-    def counted(self, key: Guard, distances: _Distances, place: int) -> Form:
+    def counted(self, key: Guard, distances: Distances, place: int) -> Form:
         singles = distances.single
         if place < len(singles):
             return self.builder.count(key, Local(singles[place]))
@@ -339,6 +350,12 @@ class _Export:
         return {token: self.builder.cases(cases) for token, cases in answers.items()}
 
 
+def _mean(parts: Sequence[tuple[Fraction, Payload]]) -> Vector:
+    total = sum(weight for weight, _ in parts)
+    vectors = [(weight / total, vector) for weight, vector in parts if isinstance(vector, tuple)]
+    return tuple(sum((w * v[d] for w, v in vectors), Fraction(0)) for d in range(len(vectors[0][1])))
+
+
 def _floats(vector: Payload) -> np.ndarray:
     assert isinstance(vector, tuple)
     return np.array([float(x) for x in vector])
@@ -354,33 +371,3 @@ def _check_rational(scores: Sequence[float]) -> None:
                     f"its scores differ by {scores[i] - max(scores[j] for j in level):.6g}, which is not the logarithm "
                     "of a simple fraction, as the theorem asks"
                 )
-
-
-def _distances(matrix: np.ndarray) -> _Distances:
-    """A tensor of two positions as a function of their distance; raises where it is none that C-RASP knows."""
-    count = len(matrix)
-    scores = matrix[-1, ::-1]
-    for distance in range(count):
-        if np.abs(np.diagonal(matrix, -distance) - scores[distance]).max() > 1e-9 * (1 + abs(scores[distance])):
-            raise CraspError("it compares positions by more than their distance, so `pos` is used absolutely")
-    for period in range(1, min(MAX_PERIOD, max(count // 3, 1)) + 1):
-        far = [float(scores[d]) for d in range(count - period, count)]
-        remainders = [far[(r - (count - period)) % period] for r in range(period)]
-        single = [d for d in range(count) if abs(scores[d] - remainders[d % period]) > 1e-9]
-        if len(single) <= MAX_DISTANCES and (not single or single[-1] < count - 2 * period):
-            return _Distances(tuple(single), period, (*(float(scores[d]) for d in single), *remainders))
-    raise CraspError("it depends on distances in a way that is neither local nor periodic")
-
-
-def _merged(first: _Distances, second: _Distances) -> _Distances:
-    """The sum of two selects of distances."""
-    period = int(np.lcm(first.period, second.period))
-    single = tuple(sorted({*first.single, *second.single}))
-
-    def score(of: _Distances, distance: int) -> float:
-        place = of.single.index(distance) if distance in of.single else len(of.single) + distance % of.period
-        return of.scores[place]
-
-    far = period * (1 + max(single, default=0))  # no single distance
-    places = [*single, *(far + r for r in range(period))]
-    return _Distances(single, period, tuple(score(first, d) + score(second, d) for d in places))

@@ -122,12 +122,16 @@ class _Run:
 
 def _combined(parts: list[tuple[int, Array]], shape: tuple[int, ...]) -> Array:
     """A linear combination, in Python's integers where NumPy's could overflow."""
-    largest = sum(abs(factor) * max(abs(int(f(part))) for f in (np.min, np.max)) for factor, part in parts if part.size)
+    largest = sum(abs(factor) * _size(part) for factor, part in parts)
     kind = np.int64 if largest < _WIDE else object
     total = np.zeros(shape, dtype=kind)
     for factor, part in parts:
         total = total + factor * part.astype(kind)
     return total
+
+
+def _size(values: Array) -> int:
+    return max(1, abs(int(values.max())), abs(int(values.min()))) if values.size else 1
 
 
 def _counted(body: Array, relation: Local | Periodic | None) -> Array:

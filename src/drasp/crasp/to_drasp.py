@@ -58,6 +58,7 @@ from drasp.language.syntax import (
 from drasp.vocabulary import Output, Vocabulary
 
 MAX_LOCAL = 6  # counts of single distances in one comparison
+MOST = 2**52  # sums up to this are exact in float64
 
 
 def to_drasp(
@@ -128,13 +129,15 @@ class _Writer:
             answers[token] = found
         # What holds is said with logit 1, what does not has -1.
         count = len(self.vocabulary)
-        bias = torch.full((1, count), -1.0)
+        bias = torch.full((1, count), -1.0, dtype=torch.float64)
         rows: dict[str, Tensor] = {}
         for token, answer in answers.items():
             place = self.vocabulary.ids[token]
             bias[0, place] += 2 * answer.constant
             for name, row in answer.rows:
-                rows.setdefault(name, torch.zeros(len(row), count))[:, place] = 2 * torch.tensor(row)
+                rows.setdefault(name, torch.zeros(len(row), count, dtype=torch.float64))[:, place] = 2 * torch.tensor(
+                    row
+                )
         parts: list[str] = []
         for number, (name, tensor) in enumerate([*sorted(rows.items()), ("one", bias)], 1):
             parts.append(f"logits{number}")
@@ -192,13 +195,13 @@ class _Writer:
             name = f"m{1 + sum(isinstance(s, ElementWise) for s in self.statements)}"
             tensor = f"F{name[1:]}"
             rows = sum_.rows or (("one", (0.0,)),)
-            signs = torch.tensor([[1.0]]) if positive else torch.tensor([[1.0, -1.0]])
+            signs = torch.tensor([[1.0] if positive else [1.0, -1.0]], dtype=torch.float64)
             for i, (_, row) in enumerate(rows):
-                self.tensors[f"{tensor}.{i}"] = torch.tensor(row)[:, None]
+                self.tensors[f"{tensor}.{i}"] = torch.tensor(row, dtype=torch.float64)[:, None]
             self.tensors[f"{tensor}.hidden"] = signs
             self.tensors[f"{tensor}.hidden_bias"] = signs[0] * sum_.constant
             self.tensors[f"{tensor}.out"] = signs.T.contiguous()
-            self.tensors[f"{tensor}.out_bias"] = torch.zeros(1)
+            self.tensors[f"{tensor}.out_bias"] = torch.zeros(1, dtype=torch.float64)
             inputs = tuple(Operand(variable) for variable, _ in rows)
             self.statements.append(ElementWise(name, inputs, Network(tensor, "relu")))
             self.known[key] = Affine(((name, (1.0,)),))
@@ -278,6 +281,10 @@ class _Writer:
                     "vocabulary has no such token"
                 )
             parts.append((float(constant), self.formula(Token(self.first), {})))
+        if sum(abs(factor) for factor, _ in parts) * self.positions >= MOST:
+            raise CraspError(
+                f"a comparison with coefficients too large for exact sums: {max(map(abs, counts.values()))}"
+            )
         total = Affine.total(parts)
         if not total.rows:
             return Affine((), float(total.constant >= 0))

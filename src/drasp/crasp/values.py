@@ -119,8 +119,9 @@ def is_positive(builder: Builder, constant: Fraction, parts: Sequence[tuple[Payl
                 if share is not None:
                     constant += share
                 elif numerator.terms or numerator.constant:
-                    scale = value.denominator.whole.ratio(value.denominator) or Fraction(1)
-                    sums.setdefault(value.denominator.whole, []).append(numerator * scale)
+                    scale = value.denominator.exact.ratio(value.denominator)
+                    assert scale is not None
+                    sums.setdefault(value.denominator.exact, []).append(numerator * scale)
             case Curve():
                 if any(row):
                     curves.append((value, row))
