@@ -47,7 +47,7 @@ def test_the_built_in_languages(name):
     assert decision.in_crasp == (name in IN)
     assert time.process_time() - begun < 2
     if decision.in_crasp:
-        check_witness(automaton, 10 if len(automaton.letters) <= 2 else 6)
+        check_witness(automaton, 9 if len(automaton.letters) <= 2 else 5)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,9 @@ def test_bad_input_ends_in_one_line(tmp_path):
     assert "has its own" in fails("language", "--task", "D2", "--alphabet", "ab")
     assert "is not in C-RASP" in fails("language", "(aa)*", "--out", tmp_path / "x.cr")
     assert not (tmp_path / "x.cr").exists()
-    assert "states, expected at most" in fails("language", "(a|b)*a" + "(a|b)" * 11)
+    assert "states in its minimal automaton, expected at most" in fails("language", "(a|b)*a" + "(a|b)" * 9)
+    assert "too many to decide" in fails("language", "(a|b)*a" + "(a|b)" * 40)
+    assert "minimal automaton: 3 states over a;" in drasp("language", "a{2}a*").out
 
 
 def test_a_language_without_a_program_has_none():

@@ -7,6 +7,7 @@ potentials, and so on, until no states are told apart that were not before. The 
 of a component with the same potentials go to the same state by every letter: docs/theory.md has the proof.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,7 +20,8 @@ from automata.fa.nfa import NFA
 
 from drasp.errors import DraspError
 
-MAX_STATES = 1_000
+MAX_STATES = 500
+MAX_SUBSETS = 20_000  # states before the automaton is made minimal
 
 
 @dataclass(frozen=True)
@@ -55,20 +57,27 @@ class Automaton:
     @classmethod
     def of_expression(cls, expression: str, letters: Sequence[str] | None = None) -> "Automaton":
         """The minimal automaton of a regular expression (`|`, `*`, `+`, `?`, `&`, brackets; one-letter symbols)."""
-        found = tuple(letters) if letters is not None else letters_of(expression)
+        found = tuple(dict.fromkeys(letters)) if letters is not None else letters_of(expression)
         if not found:
             raise DraspError(f"expression {expression!r}: it has no letters; name the alphabet with --alphabet")
         odd = next((letter for letter in letters_of(expression) if letter not in found), None)
         if odd is not None:
             raise DraspError(f"expression {expression!r}: letter {odd!r} is not in the alphabet {' '.join(found)}")
         try:
-            dfa = DFA.from_nfa(NFA.from_regex(expression, input_symbols=set(found)))
+            nfa = NFA.from_regex(expression, input_symbols=set(found))
         except (AutomatonException, RegexException) as error:
             alphabet = ", ".join(found)
             raise DraspError(f"expression {expression!r} over {alphabet}: {error}") from None
-        if len(dfa.states) > MAX_STATES:
-            raise DraspError(f"expression {expression!r}: {len(dfa.states):,} states, expected at most {MAX_STATES:,}")
-        return cls.of(dfa, found)
+        dfa = _determined(nfa, found)
+        if dfa is None:
+            raise DraspError(f"expression {expression!r}: more than {MAX_SUBSETS:,} states, too many to decide")
+        smallest = cls.of(dfa, found)
+        if len(smallest.step) > MAX_STATES:
+            raise DraspError(
+                f"expression {expression!r}: {len(smallest.step):,} states in its minimal automaton, expected at most "
+                f"{MAX_STATES:,}"
+            )
+        return smallest
 
 
 def of_task(name: str) -> Automaton:
@@ -84,7 +93,41 @@ def of_task(name: str) -> Automaton:
 
 def letters_of(expression: str) -> tuple[str, ...]:
     """The symbols that a regular expression names, in order."""
-    return tuple(sorted({c for c in expression if c.isalnum()}))
+    return tuple(sorted({c for c in re.sub(r"\{[^}]*\}", "", expression) if c.isalnum()}))
+
+
+def _determined(nfa: NFA, letters: Sequence[str]) -> DFA | None:
+    """The automaton of sets of states; None where there are too many."""
+
+    def closed(states: Iterable[object]) -> frozenset[object]:
+        seen, queue = set(states), list(states)
+        for state in queue:
+            new = set(nfa.transitions.get(state, {}).get("", ())) - seen
+            seen |= new
+            queue.extend(new)
+        return frozenset(seen)
+
+    start = closed([nfa.initial_state])
+    number, queue = {start: 0}, [start]
+    transitions: dict[int, dict[str, int]] = {}
+    for states in queue:
+        row = transitions[number[states]] = {}
+        for letter in letters:
+            target = closed({t for state in states for t in nfa.transitions.get(state, {}).get(letter, ())})
+            if target not in number:
+                number[target] = len(number)
+                queue.append(target)
+            row[letter] = number[target]
+        if len(number) > MAX_SUBSETS:
+            return None
+    final = {number[states] for states in queue if states & nfa.final_states}
+    return DFA(
+        states=set(transitions),
+        input_symbols=set(letters),
+        transitions=transitions,
+        initial_state=0,
+        final_states=final,
+    )
 
 
 def _over(dfa: DFA, letters: Sequence[str]) -> DFA:
