@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from drasp.cli import compiling, decompiling, importing, naming, programs, reporting, training
+from drasp.cli import compiling, decompiling, importing, naming, programs, reporting, theory, training
 from drasp.errors import DraspError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ importing.register(app)
 naming.register(app)
 programs.register(app)
 reporting.register(app)
+theory.register(app)
 training.register(app)
 
 

@@ -25,7 +25,9 @@ class Language:
     def __init__(self, symbols: Sequence[str], form: str | DFA, about: str = "") -> None:
         self.vocabulary = Vocabulary.with_specials(tuple(symbols))
         self.about = about or (form if isinstance(form, str) else "")
-        dfa = self._automaton(tuple(symbols), form).to_partial()
+        self.symbols = tuple(symbols)
+        self.automaton = self._automaton(self.symbols, form)
+        dfa = self.automaton.to_partial()
         self._start = 1
         number = {dfa.initial_state: self._start}
         for state in dfa.states:
