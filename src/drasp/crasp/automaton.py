@@ -83,12 +83,14 @@ class Automaton:
 def of_task(name: str) -> Automaton:
     """The minimal automaton of one of the built-in languages."""
     from drasp.tasks import TASKS, Language
+    from drasp.tasks.framed import Framed
 
-    task = TASKS.get(name)
-    if task is None or not isinstance(task.answer, Language):
-        known = ", ".join(name for name, task in TASKS.items() if isinstance(task.answer, Language))
+    languages = {each: task.source.answer for each, task in TASKS.items() if isinstance(task.source, Framed)}
+    language = languages.get(name)
+    if not isinstance(language, Language):
+        known = ", ".join(each for each, found in languages.items() if isinstance(found, Language))
         raise DraspError(f"--task {name}: not a language; expected one of: {known}")
-    return Automaton.of(task.answer.automaton, task.answer.symbols)
+    return Automaton.of(language.automaton, language.symbols)
 
 
 def letters_of(expression: str) -> tuple[str, ...]:
