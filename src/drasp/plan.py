@@ -154,10 +154,12 @@ class Plan:
                     self._take(part)
 
     def _read(self, receiver: Receiver) -> None:
+        for way in self.reads.get(receiver, ()):
+            self._take(way)  # behind the norm, whatever comes before it
         if receiver in self.read or (self._is_replaced(receiver) and receiver not in self.watched):
             return
         self.read.add(receiver)
-        for way in (*self.paths.get(receiver, ()), *self.reads.get(receiver, ())):
+        for way in self.paths.get(receiver, ()):
             self._take(way)
         if receiver in self.edges:
             for sender in self.heard(receiver):
