@@ -44,13 +44,13 @@ def digest(transformer: Transformer) -> str:
     """A transformer to the SHA-256 of what it computes with: its weights by Hugging Face's names, and its form."""
     form = [(a.attention.n_heads, a.attention.scale, a.mlp.activation) for a in transformer.layers]
     made = sha256(repr([transformer.final_norm.eps, *form]).encode())
-    for name, tensor in _named_weights(transformer):
+    for name, tensor in named_weights(transformer):
         made.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
         made.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return made.hexdigest()
 
 
-def _named_weights(transformer: Transformer) -> Iterator[tuple[str, Tensor]]:
+def named_weights(transformer: Transformer) -> Iterator[tuple[str, Tensor]]:
     yield "wte.weight", transformer.token_embedding
     yield "wpe.weight", transformer.position_embedding
     for i, layer in enumerate(transformer.layers):

@@ -149,6 +149,10 @@ class Task:
             offsets = np.zeros_like(lengths)
         return self._inputs(x, self._answers(x), lengths, offsets)
 
+    def inputs_of(self, x: Int[Array, "n any"], lengths: Int[Array, " n"]) -> Inputs:
+        """Inputs with these tokens and their answers, at offset 0."""
+        return self._inputs(x, self._answers(x), lengths, np.zeros_like(lengths))
+
     def edited(self, inputs: Inputs, kind: EditKind, rng: np.random.Generator) -> Inputs:
         """The inputs with tokens of x changed, at their offsets, with the answers to what they are now.
 
