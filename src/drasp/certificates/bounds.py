@@ -74,7 +74,8 @@ class Rows:
         if self.over == 1:
             return self
         value = self.value / self.over
-        return Rows(value, (self.error / self.over + U * norms(value) + SMALL) * GROW)
+        small = 0.0 if self.is_whole else SMALL
+        return Rows(value, (self.error / self.over + U * norms(value) + small) * GROW)
 
     def take(self, which: "Array | slice") -> "Rows":
         return Rows(self.value[which], self.error[which], self.over)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -150,16 +150,23 @@ class _OutOfTimeError(Exception):
     pass
 
 
-def certified(program: Program, transformer: Transformer, task: Task, seconds: float = 5.0) -> Certificate | None:
+def certified(
+    program: Program,
+    transformer: Transformer,
+    task: Task,
+    seconds: float = 5.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Certificate | None:
     """The certificate for the greatest length that can be looked at in so many seconds, at offset 0.
 
     None where there is none: for functions without error bounds, and for inputs that only the task's `draw` knows.
-    Lengths grow while the time that the next one will take, judged by the last, is there.
+    Lengths grow while the time that the next one will take, judged by the last, is there. On a machine with much else
+    to do, `clock` may be `time.process_time`.
     """
-    deadline, best = time.perf_counter() + seconds, None
+    deadline, best = clock() + seconds, None
 
     def watch(_count: int) -> None:
-        if time.perf_counter() > deadline:
+        if clock() > deadline:
             raise _OutOfTimeError
 
     length, few = 0, _FEW
@@ -170,14 +177,14 @@ def certified(program: Program, transformer: Transformer, task: Task, seconds: f
             return None
         if longer is None or longer <= length:
             return best
-        length, begun = longer, time.perf_counter()
+        length, begun = longer, clock()
         try:
             best = certify(program, transformer, task, length, progress=watch)
         except (DraspError, _OutOfTimeError):
             return best
         if best.status == "refuted":
             return best
-        now = time.perf_counter()
+        now = clock()
         few = int(best.content["found"]["inputs"] * (deadline - now) / (now - begun) * _CAREFUL)
 
 

@@ -46,8 +46,9 @@ def _power(x: Rows, n: float, at_least_0: bool = False) -> Rows:
             return Rows.exact(value)
         spread = n * (np.abs(x.value) + off) ** (n - 1) * off + 2 * ULP4 * np.abs(value)
         return Rows(value, (norms(spread) + SMALL) * GROW)
-    low, high = x.value - off * GROW, (x.value + off) * GROW
-    known = (n > 0) & ((low >= 0).all(1) | at_least_0)
+    reach = off * GROW + 4 * U * np.abs(x.value)
+    low, high = x.value - reach, x.value + reach
+    known = (n > 0) & ((x.value >= off).all(1) | at_least_0)
     top, bottom = high**n, np.maximum(low, 0) ** n
     spread = np.maximum(top - value, value - bottom) + 3 * ULP4 * top
     return Rows(value, np.where(known, (norms(spread) + SMALL) * GROW, np.nan))

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from drasp.certificates.bounds import Array, Logits
 from drasp.certificates.level import Kept, Own, Wanted
+from drasp.certificates.model_levels import ModelLevels
+from drasp.certificates.program_levels import ProgramLevels
 
 DEAD = 0  # the automaton's state after which no word of the language can follow
 MOST_NODES = 8192  # that are computed together
@@ -171,10 +172,8 @@ Inputs = Words | Listed
 """A tree of inputs. `tokens` are the ids that codes stand for; `longest` the greatest length."""
 
 
-class Side(Protocol):
-    """A program or a model, as it is computed level by level."""
-
-    def extend(self, kept: Kept, parent: Array, codes: Array, wanted: Wanted) -> tuple[Kept, Logits]: ...
+Side = ProgramLevels | ModelLevels
+"""What is computed level by level."""
 
 
 @dataclass
