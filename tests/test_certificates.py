@@ -333,7 +333,11 @@ def test_the_greatest_length_that_there_is_time_for():
     made = certified(program, model, task, seconds=60.0)
     assert made is not None
     assert made.results["against_model"]["length"] == 150
-    assert made.line.startswith("program against the model, at offset 0: proved for all 151 strings up to length 150")
+    assert made.sentence.startswith("proved for all 151 strings up to length 150, smallest margin ")
+    assert made.line.startswith(
+        f"program against the model, at offset 0: {made.sentence}\nprogram against task tomita2"
+    )
+    assert json.loads(json.dumps(made.record))["against_model"]["inputs"] == 151
     own = answer_task("own", "01", each_row(lambda x: x[-1:]))
     assert certified(parse(MAJORITY), model, replace(own, n_positions=150), seconds=1.0) is None
 
@@ -392,6 +396,7 @@ _TAMPERINGS = {
     "status": lambda c: c["found"]["against_task"].update(status="refuted"),
     "length": lambda c: c["claim"].update(length=9, offsets=[[0, 9]]),
     "automaton": _with_automaton,
+    "endless": lambda c: c["claim"].update(all_strings=True, length=100, offsets=[[0, 100]]),
     "missing": lambda c: c["program"].pop("steps"),
     "array": lambda c: c["program"]["library"]["op of logits1"].update(shape=[9, 10**9]),
 }

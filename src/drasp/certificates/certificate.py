@@ -17,6 +17,7 @@ from drasp.certificates.checker import (
     content_digest,
     read_certificate,
     recomputed,
+    sentence,
     summary,
     unpacked,
 )
@@ -57,6 +58,11 @@ class Certificate:
         keys = ("against_model", "against_task")
         return {key: found[key] for key in keys if found[key] is not None}
 
+    @property
+    def sentence(self) -> str:
+        """What was found beside the model, or, without one, the task: `proved for all 151 strings up to length 150`."""
+        return sentence(self.content, next(iter(self.results)))
+
     @cached_property
     def line(self) -> str:
         """A line for each comparison."""
@@ -64,8 +70,8 @@ class Certificate:
 
     @property
     def record(self) -> dict[str, Any]:
-        """For `result.json`: status, length, inputs, margin and counterexample of each comparison, and the line."""
-        return {"line": self.line, "length": self.content["claim"]["length"], **self.results}
+        """For `result.json`: what was found, in words and in numbers."""
+        return {"sentence": self.sentence, "line": self.line, "length": self.content["claim"]["length"], **self.results}
 
     def files(self, name: str) -> dict[str, bytes]:
         """The certificate under a name, and the checker that lies beside it."""
@@ -182,7 +188,7 @@ def certified(
             best = certify(program, transformer, task, length, progress=watch)
         except (DraspError, _OutOfTimeError):
             return best
-        if best.status == "refuted":
+        if best.results["against_model"]["status"] == "refuted":
             return best
         now = clock()
         few = int(best.content["found"]["inputs"] * (deadline - now) / (now - begun) * _CAREFUL)

@@ -20,7 +20,7 @@ from drasp.certificates.findings import Progress, findings, silent
 from drasp.certificates.functions import FUNCTIONS
 from drasp.certificates.model_levels import ModelLevels
 from drasp.certificates.program_levels import ProgramLevels
-from drasp.certificates.tree import Inputs, Listed, Side, Words
+from drasp.certificates.tree import MOST_WORDS, Inputs, Listed, Side, Words
 
 SCHEMA_VERSION = 1
 _TYPES = {"<f4": "float32", "<f8": "float64", "<i2": "int16", "|b1": "bool"}
@@ -85,7 +85,10 @@ def task_inputs(task: Mapping[str, Any], length: int, everything: bool) -> Input
     """The inputs that a certificate is about."""
     if task["kind"] == "words":
         after, allowed = (unpacked(task[key]) for key in ("after", "allowed"))
-        return Words(after.astype(int), allowed, task["start"], task["bos"], length, everything)
+        words = Words(after.astype(int), allowed, task["start"], task["bos"], length, everything)
+        if words.count() > MOST_WORDS:
+            raise CertificateError(f"there are more than {MOST_WORDS:,} strings up to length {length}")
+        return words
     parts = {key: unpacked(task[key]) for key in ("rows", "first", "lengths", "known")}
     rows = parts.pop("rows").astype(int)
     first, lengths = parts["first"].astype(int), parts["lengths"].astype(int)
@@ -180,33 +183,36 @@ def _difference(said: Any, found: Any, name: str) -> str | None:
     return None if alike else f"{name} is {json.dumps(found)}, and it says {json.dumps(said)}"
 
 
+OTHERS = {"against_model": "the model", "against_task": "task {task}"}
+
+
 def summary(content: Mapping[str, Any]) -> str:
     """What a certificate says, in a line for each comparison."""
-    found, claim, task = content["found"], content["claim"], content["task"]["name"]
-    names = content["program"]["vocabulary"]
-    what = "strings" if claim["all_strings"] or content["task"]["kind"] == "words" else "inputs"
-    where = "at offset 0" if claim["offsets"][-1][0] == 0 else "at all offsets"
-    lines = []
-    for key, other in (("against_model", "the model"), ("against_task", f"task {task}")):
-        result = found[key]
-        if result is None:
-            continue
-        alike = f"all {result['inputs']:,} {what} up to length {result['length']}"
-        margin = ", without rounding" if result["margin"] is None else f", smallest margin {result['margin']:.3g}"
-        match result["status"]:
-            case "proved":
-                said = f"proved for {alike}{margin}"
-            case "undecided":
-                said = (
-                    f"undecided: {result['undecided']:,} answers up to length {claim['length']} are too close to call"
-                )
-                said += f"; proved for {alike}{margin}" if result["inputs"] else ""
-            case _:
-                said = _refutation(result["counterexample"], names, other)
-                said += f"; {result['undecided']:,} shorter ones are too close to call" if result["undecided"] else ""
-                said += f"; proved for {alike}" if result["inputs"] else ""
-        lines.append(f"program against {other}, {where}: {said}")
-    return "\n".join(lines)
+    where = "at offset 0" if content["claim"]["offsets"][-1][0] == 0 else "at all offsets"
+    keys = [key for key in OTHERS if content["found"][key] is not None]
+    return "\n".join(f"program against {_other(content, key)}, {where}: {sentence(content, key)}" for key in keys)
+
+
+def _other(content: Mapping[str, Any], key: str) -> str:
+    return OTHERS[key].format(task=content["task"]["name"])
+
+
+def sentence(content: Mapping[str, Any], key: str) -> str:
+    """What was found beside the model or the task."""
+    result, claim = content["found"][key], content["claim"]
+    what = "strings" if content["task"]["kind"] == "words" else "inputs"
+    alike = f"all {result['inputs']:,} {what} up to length {result['length']}"
+    margin = ", without rounding" if result["margin"] is None else f", smallest margin {result['margin']:.3g}"
+    match result["status"]:
+        case "proved":
+            return f"proved for {alike}{margin}"
+        case "undecided":
+            said = f"undecided: {result['undecided']:,} answers up to length {claim['length']} are too close to call"
+            return said + (f"; proved for {alike}{margin}" if result["inputs"] else "")
+        case _:
+            said = _refutation(result["counterexample"], content["program"]["vocabulary"], _other(content, key))
+            said += f"; {result['undecided']:,} shorter ones are too close to call" if result["undecided"] else ""
+            return said + (f"; proved for {alike}" if result["inputs"] else "")
 
 
 def _refutation(case: Mapping[str, Any], names: Sequence[str], other: str) -> str:

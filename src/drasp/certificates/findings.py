@@ -124,7 +124,8 @@ def findings(
     """Walks through all inputs at all offsets, each with the greatest length that it has room for.
 
     `sides` gives the program, and the model where there is one, at an offset. The result says how many inputs were
-    looked at, how the program's answers compare with the model's and the task's, and the largest error bound.
+    looked at, how the program's answers compare with the model's and the task's, and the largest error bound that
+    is known.
     """
     model, task = Comparison(inputs.longest), Comparison(inputs.longest)
     looked, largest, has_model = 0, 0.0, False
@@ -140,7 +141,8 @@ def findings(
             if has_model:
                 model.note(said[0], said[1], judged, np.ones(len(judged.lengths), bool), shown)
             task.note(said[0], _targets(judged, output), judged, judged.known, shown)
-            largest = max(largest, *(float((each.error / each.over).max()) for each in logits))
+            errors = (each.error / each.over for each in logits)
+            largest = max(largest, *(float(e.max(where=np.isfinite(e), initial=0)) for e in errors))
             looked += int(judged.begins.sum())
             progress(looked)
             walk.longest = min(walk.longest, max(each.of_interest for each in (model, task)[1 - has_model :]))

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int
 
-from drasp.certificates.tree import Listed, Words
+from drasp.certificates.tree import MOST_WORDS, Listed, Words
 from drasp.errors import DraspError
 from drasp.tasks import TASKS, Language, Task
 
 Array = np.ndarray
 
-MOST_WORDS = 200_000_000
 MOST_LISTED = 3_000_000
 
 

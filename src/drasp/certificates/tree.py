@@ -12,6 +12,7 @@ from drasp.certificates.model_levels import ModelLevels
 from drasp.certificates.program_levels import ProgramLevels
 
 DEAD = 0  # the automaton's state after which no word of the language can follow
+MOST_WORDS = 200_000_000  # that are looked at
 MOST_NODES = 8192  # that are computed together
 BYTES = 2**26  # that they may keep
 
