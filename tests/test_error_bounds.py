@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from mpmath import exp, mpf, sqrt
 
 from cases import CASES
-from drasp.certificates.bounds import Matrix, Rows, activated, linear, softmax
+from drasp.certificates.bounds import Logits, Matrix, Rows, activated, linear, softmax
 from drasp.certificates.checker import unpacked
+from drasp.certificates.findings import answers
 from drasp.certificates.functions import FUNCTIONS
+from drasp.certificates.level import Tables
 from drasp.certificates.lowering import lowered_model, lowered_program
 from drasp.certificates.model_levels import ModelLevels
 from drasp.certificates.program_levels import ProgramLevels
@@ -190,3 +192,17 @@ def test_spectral_norms_are_not_too_small():
         m = Matrix(rng.standard_normal(rng.integers(1, 30, 2)) * 10.0 ** rng.integers(-8, 8))
         largest = float(np.linalg.svd(m.value, compute_uv=False)[0])
         assert largest <= m.spectral <= 3 * largest
+
+
+def test_what_is_unknown_once_stays_unknown():
+    """A bound that is no number must not be lost behind others: of keys that all nodes share, and of overflow."""
+    rows = [Rows(np.ones((2, 1)), np.array([error, 0.0])) for error in (np.nan, 0.0)]
+    for order in (rows, rows[::-1]):
+        tables = Tables()
+        for depth, each in enumerate(order):
+            tables.up_to(depth, each)
+        assert np.isnan(tables.levels[1].error)
+    with np.errstate(all="ignore"):
+        assert np.isnan(softmax(np.array([[0.0, -np.inf]]), np.zeros(1))[1]).all()
+        assert not answers(Logits(np.array([[np.inf, -1.0]]), np.ones((1, 2)) * 1e-9), "softmax").certain.any()
+        assert not answers(Logits(np.array([[np.inf]]), np.ones((1, 1)) * 1e-9), "sigmoid").certain.any()

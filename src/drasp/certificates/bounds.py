@@ -94,7 +94,8 @@ class Matrix:
     @cached_property
     def columns(self) -> Array:
         """The norm of each column; exactly 0 where there is nothing."""
-        return norms(self.value.T) * GROW
+        size = np.abs(self.value).max(0, initial=0)  # squares of numbers of this size do not underflow
+        return norms(self.value.T / np.where(size == 0, 1, size)[:, None]) * size * GROW
 
     @cached_property
     def frobenius(self) -> float:
@@ -215,9 +216,12 @@ def softmax(scores: Array, delta: Array) -> tuple[Array, Array]:
     keys = scores.shape[1]
     if keys == 1:
         return np.ones_like(scores), np.zeros(len(scores))
-    powers = np.exp(scores - scores.max(1, keepdims=True))
+    largest = scores.max(1, keepdims=True)
+    powers = np.exp(scores - largest)
     weights = powers / powers.sum(1, keepdims=True)
-    return weights, (np.expm1(2 * delta) * GROW + (2 * keys + 24) * U) * GROW
+    off = (np.expm1(2 * delta) * GROW + (2 * keys + 24) * U) * GROW
+    is_finite = np.isfinite(largest[:, 0]) & np.isfinite(scores.min(1))
+    return weights, np.where(is_finite, off, np.nan)
 
 
 @dataclass(frozen=True)

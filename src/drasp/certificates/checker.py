@@ -23,7 +23,7 @@ from drasp.certificates.program_levels import ProgramLevels
 from drasp.certificates.tree import MOST_WORDS, Inputs, Listed, Side, Words
 
 SCHEMA_VERSION = 1
-_TYPES = {"<f4": "float32", "<f8": "float64", "<i2": "int16", "|b1": "bool"}
+_TYPES = {"<f4": "float32", "<f8": "float64", "<i4": "int32", "|b1": "bool"}
 _CLOSE = 1e-6  # how far margins and errors of two computers may be apart, as a share
 
 

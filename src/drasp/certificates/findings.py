@@ -33,7 +33,7 @@ def answers(logits: Logits, output: str) -> Answers:
     """Softmax says the token with the largest logit, the first of equals; sigmoid, those with a logit above 0."""
     v, e = logits.value, logits.error
     if output == "sigmoid":
-        certain = (v > e) | (v <= -e)
+        certain = ((v > e) | (v <= -e)) & np.isfinite(v)
         return Answers(v > 0, certain, np.where(e == 0, np.inf, (np.abs(v) - e) / logits.over).min(1))
     best = v.argmax(1)
     chosen, rows = best[:, None], np.arange(len(v))
@@ -43,7 +43,7 @@ def answers(logits: Logits, output: str) -> Answers:
     clear |= (places > chosen) & (off == 0)  # where both are exact, the first of equals
     clear |= places == chosen
     margin = np.where((places == chosen) | (off == 0), np.inf, lead - off).min(1) / logits.over
-    return Answers(chosen, clear.all(1, keepdims=True), margin)
+    return Answers(chosen, (clear & np.isfinite(v)).all(1, keepdims=True), margin)
 
 
 @dataclass(frozen=True)

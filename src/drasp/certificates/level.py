@@ -61,7 +61,8 @@ class Tables:
             last = self.levels[-1]
             value = np.concatenate([last.value, value])
             ones = None if ones is None or last.ones is None else np.concatenate([last.ones, ones])
-            largest, error = max(largest, last.largest), max(error, last.error)
+            # Unlike Python's own, this maximum is no number where either is none.
+            largest, error = (float(np.maximum(*pair)) for pair in ((largest, last.largest), (error, last.error)))
         self.levels.append(Joined(value, ones, largest, error))
         return self
 

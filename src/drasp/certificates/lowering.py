@@ -108,11 +108,11 @@ def lowered_task(task: Task, inputs: Words | Listed) -> dict[str, Any]:
     start = {"name": task.name, "digest": task.digest()}
     match inputs:
         case Words(after=after, allowed=allowed, start=first, bos=bos):
-            tables: Mapping[str, Any] = {"after": packed(after.astype(np.int16)), "allowed": packed(allowed)}
+            tables: Mapping[str, Any] = {"after": packed(after.astype(np.int32)), "allowed": packed(allowed)}
             return start | {"kind": "words", "start": first, "bos": bos, **tables}
         case Listed(rows=rows, first=first, lengths=lengths, known=known):
             columns = {"rows": rows, "first": first, "lengths": lengths}
-            numbers = {name: packed(column.astype(np.int16)) for name, column in columns.items()}
+            numbers = {name: packed(column.astype(np.int32)) for name, column in columns.items()}
             return start | {"kind": "listed", **numbers, "known": packed(known)}
 
 

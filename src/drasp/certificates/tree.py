@@ -68,7 +68,7 @@ class Words:
         return replace(self, longest=min(self.longest, length))
 
     def root(self) -> Nodes:
-        return Nodes(np.array([[self.after.shape[1]]], np.int16), np.array([self.start]))
+        return Nodes(np.array([[self.after.shape[1]]], np.int32), np.array([self.start]))
 
     def children(self, nodes: Nodes, longest: int) -> tuple[Array, Nodes]:
         """The children, as far as inputs of at most that length have them, and the number of each one's parent."""
@@ -76,7 +76,7 @@ class Words:
         if nodes.codes.shape[1] > longest:
             following = following[:0]
         parent, symbol = np.nonzero(np.ones_like(following, bool) if self.everything else following != DEAD)
-        codes = np.concatenate([nodes.codes[parent], symbol[:, None].astype(np.int16)], axis=1)
+        codes = np.concatenate([nodes.codes[parent], symbol[:, None].astype(np.int32)], axis=1)
         return parent, Nodes(codes, following[parent, symbol])
 
     def judged(self, nodes: Nodes) -> Judged:
@@ -120,7 +120,7 @@ class Listed:
 
     @cached_property
     def _codes(self) -> Array:
-        return np.searchsorted(np.array(self.tokens), self.rows).astype(np.int16)
+        return np.searchsorted(np.array(self.tokens), self.rows).astype(np.int32)
 
     @cached_property
     def _sizes(self) -> Array:
