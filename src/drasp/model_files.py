@@ -80,13 +80,13 @@ def digest(transformer: Transformer) -> str:
     norm = transformer.final_norm
     kind = () if norm.kind == "layer" else (norm.kind,)
     made = sha256(repr([norm.eps, *kind, *form]).encode())
-    for name, tensor in _named_weights(transformer):
+    for name, tensor in named_weights(transformer):
         made.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
         made.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return made.hexdigest()
 
 
-def _named_weights(transformer: Transformer) -> Iterator[tuple[str, Tensor]]:
+def named_weights(transformer: Transformer) -> Iterator[tuple[str, Tensor]]:
     yield "wte.weight", transformer.token_embedding
     yield "wpe.weight", transformer.position_embedding
     for i, layer in enumerate(transformer.layers):

@@ -117,6 +117,7 @@ class Record:
     peak_memory_mb: int | None = None
     causal: dict[str, Any] | None = None
     fitted_share: float | None = None
+    certificate: dict[str, Any] | None = None  # what `certificates.Certificate.record` gives
     frontier: tuple[FrontierRecord, ...] | None = None
     seeds: tuple[SeedRecord, ...] | None = None
     passes: tuple[PassRecord, ...] | None = None

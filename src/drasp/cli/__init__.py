@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from drasp.cli import compiling, decompiling, importing, naming, programs, reporting, theory, training
+from drasp.cli import certifying, compiling, decompiling, importing, naming, programs, reporting, theory, training
 from drasp.errors import DraspError
 
 app = typer.Typer(
@@ -16,6 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+certifying.register(app)
 compiling.register(app)
 decompiling.register(app)
 importing.register(app)

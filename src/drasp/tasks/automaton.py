@@ -84,6 +84,10 @@ class Language:
         allowed[:, self.vocabulary.ids["EOS"]] = self._final
         return allowed
 
+    def tables(self) -> tuple[Int[Array, "state symbol"], Bool[Array, "state n_vocab"], int]:
+        """The next state after each symbol, which tokens may come next in each state, and the first state."""
+        return self._next, self._allowed, self._start
+
     def uniform_words(self, rng: np.random.Generator, lengths: Int[Array, " n"]) -> Int[Array, "n width"]:
         """Words of these lengths, all of a length equally likely."""
         return self._walk(rng, lengths, self._words(int(lengths.max(initial=0))))

@@ -1,0 +1,240 @@
+"""Recomputes a certificate from what it holds, and says in what it is wrong.
+
+A certificate is a JSON object: a program (its text, its lines and tensors), a model (its weights), a task (its
+automaton, or its inputs with their answers), what was looked at, what was found, and digests. Nothing in it is run.
+"""
+
+import base64
+import hashlib
+import json
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from drasp.certificates.bounds import Array, Matrix
+from drasp.certificates.findings import Progress, findings, silent
+from drasp.certificates.functions import FUNCTIONS
+from drasp.certificates.model_levels import ModelLevels
+from drasp.certificates.program_levels import ProgramLevels
+from drasp.certificates.tree import MOST_WORDS, Inputs, Listed, Side, Words
+
+SCHEMA_VERSION = 1
+_TYPES = {"<f4": "float32", "<f8": "float64", "<i4": "int32", "|b1": "bool"}
+_CLOSE = 1e-6  # how far margins and errors of two computers may be apart, as a share
+
+
+class CertificateError(ValueError):
+    """Says what is wrong with a certificate."""
+
+
+def packed(array: Array) -> dict[str, Any]:
+    """An array as JSON has it. Columns lie together, which makes sorted rows much shorter."""
+    kind = array.dtype.newbyteorder("<").str
+    data = base64.b64encode(zlib.compress(array.astype(kind).tobytes("F"), 6)).decode()
+    return {"type": kind, "shape": list(array.shape), "data": data}
+
+
+def unpacked(content: Mapping[str, Any]) -> Array:
+    kind, shape = content["type"], tuple(content["shape"])
+    if kind not in _TYPES or not all(type(n) is int and n >= 0 for n in shape):
+        raise CertificateError(f"expected an array of {', '.join(_TYPES)}, found {kind!r} of shape {list(shape)}")
+    size = int(np.prod(shape, dtype=object)) * np.dtype(kind).itemsize
+    data = zlib.decompressobj().decompress(base64.b64decode(content["data"], validate=True), size + 1)
+    if len(data) != size:
+        raise CertificateError(f"an array of shape {list(shape)} has not as many numbers as it says")
+    return np.frombuffer(data, kind).reshape(shape, order="F")
+
+
+# -------------------------------------------------------------------------------------- digests
+
+
+def content_digest(content: Mapping[str, Any]) -> str:
+    """Of all that a certificate says."""
+    rest = {key: value for key, value in content.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def program_digest(text: str, tensors: Mapping[str, Array]) -> str:
+    """Of a program's text and the numbers of its tensors, as drasp has it."""
+    lines = [text]
+    for name, tensor in sorted(tensors.items()):
+        numbers = hashlib.sha256(np.ascontiguousarray(tensor, np.float64).tobytes()).hexdigest()
+        lines.append(f"{name} {list(tensor.shape)} {numbers}")
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def model_digest(eps: float, layers: Sequence[Mapping[str, Any]], weights: Mapping[str, Array]) -> str:
+    """Of a model's weights and form, as drasp has it."""
+    forms = [(layer["heads"], layer["scale"], layer["activation"]) for layer in layers]
+    made = hashlib.sha256(repr([eps, *forms]).encode())
+    for name, tensor in weights.items():
+        kind = f"torch.{_TYPES[tensor.dtype.newbyteorder('<').str]}"
+        made.update(f"{name} {tuple(tensor.shape)} {kind}\n".encode())
+        made.update(np.ascontiguousarray(tensor).tobytes())
+    return made.hexdigest()
+
+
+# ------------------------------------------------------------------------------------ computing
+
+
+def task_inputs(task: Mapping[str, Any], length: int, everything: bool) -> Inputs:
+    """The inputs that a certificate is about."""
+    if task["kind"] == "words":
+        after, allowed = (unpacked(task[key]) for key in ("after", "allowed"))
+        words = Words(after.astype(int), allowed, task["start"], task["bos"], length, everything)
+        if words.count() > MOST_WORDS:
+            raise CertificateError(f"there are more than {MOST_WORDS:,} strings up to length {length}")
+        return words
+    parts = {key: unpacked(task[key]) for key in ("rows", "first", "lengths", "known")}
+    rows = parts.pop("rows").astype(int)
+    first, lengths = parts["first"].astype(int), parts["lengths"].astype(int)
+    if len(rows) and int(lengths.max()) > length:
+        raise CertificateError(f"an input is longer than {length}")
+    same = rows[1:] == rows[:-1]
+    ahead = np.where(same, 0, np.sign(rows[1:] - rows[:-1]))
+    order = np.take_along_axis(ahead, (ahead != 0).argmax(1)[:, None], axis=1) if len(rows) > 1 else np.ones(1)
+    shared = np.cumprod(same, axis=1).sum(1)
+    if (order <= 0).any() or (shared > np.minimum(first[1:], first[:-1])).any():
+        raise CertificateError("the inputs are not in order, or one of them is there twice")
+    return Listed(rows, first, lengths, parts["known"])
+
+
+def recomputed(content: Mapping[str, Any], progress: Progress = silent) -> dict[str, Any]:
+    """What the certificate's program, model and task give."""
+    program, model, claim = content["program"], content["model"], content["claim"]
+    inputs = task_inputs(content["task"], claim["length"], claim["all_strings"])
+    tensors = {name: _matrix(each) for part in ("stored", "library") for name, each in program[part].items()}
+    weights = {name: _matrix(each) for name, each in model["weights"].items()} if model else {}
+    for step in program["steps"]:
+        name = step.get("function", {}).get("primitive", "keep")
+        if name not in FUNCTIONS:
+            raise CertificateError(f"line {step['name']}: no error bounds are known for the function {name!r}")
+
+    def sides(offset: int) -> list[Side]:
+        tokens = inputs.tokens
+        n_vocab, n_positions = len(program["vocabulary"]), program["n_positions"]
+        both: list[Side] = [ProgramLevels(program["steps"], tensors, n_vocab, n_positions, tokens, offset)]
+        return [*both, ModelLevels(weights, model["eps"], model["layers"], tokens, offset)] if model else both
+
+    offsets = [(int(offset), int(room)) for offset, room in claim["offsets"]]
+    # Where a number cannot be known, its bound is no number, and nothing is decided by it.
+    with np.errstate(all="ignore"):
+        return findings(inputs, sides, program["output"], offsets, progress)
+
+
+def _matrix(content: Mapping[str, Any]) -> Matrix:
+    array = unpacked(content).astype(np.float64)
+    if not np.isfinite(array).all():
+        raise CertificateError("a tensor holds something else than finite numbers")
+    return Matrix(np.ascontiguousarray(array))
+
+
+# ------------------------------------------------------------------------------------- checking
+
+
+def read_certificate(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise CertificateError("no such file") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise CertificateError(f"not a readable JSON file ({error})") from None
+    found = content.get("schema_version") if isinstance(content, dict) else None
+    if found != SCHEMA_VERSION:
+        raise CertificateError(f"expected a certificate with schema_version {SCHEMA_VERSION}, found {found!r}")
+    return content
+
+
+def check(content: Mapping[str, Any], progress: Progress = silent) -> None:
+    """Raises what is wrong: a digest that is not that of what it is of, or a finding that is not found again."""
+    try:
+        if content_digest(content) != content["digest"]:
+            raise CertificateError("it has been changed: the digest is not that of what it says")
+        program, model = content["program"], content["model"]
+        stored = {name: unpacked(each) for name, each in program["stored"].items()}
+        if program_digest(program["text"], stored) != program["digest"]:
+            raise CertificateError("the program's digest is not that of its text and tensors")
+        weights = {name: unpacked(each) for name, each in model["weights"].items()} if model else {}
+        if model and model_digest(model["eps"], model["layers"], weights) != model["digest"]:
+            raise CertificateError("the model's digest is not that of its weights")
+        found = recomputed(content, progress)
+    except CertificateError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError, zlib.error) as error:
+        raise CertificateError(f"not a whole certificate ({type(error).__name__}: {error})") from None
+    difference = _difference(content["found"], json.loads(json.dumps(found)), "found")
+    if difference:
+        raise CertificateError(f"it does not hold: {difference}")
+
+
+def _difference(said: Any, found: Any, name: str) -> str | None:
+    """The first thing in which what is said is not what is found."""
+    if isinstance(said, Mapping) and isinstance(found, Mapping) and said.keys() == found.keys():
+        differences = (_difference(said[key], found[key], f"{name}.{key}") for key in found)
+        return next((difference for difference in differences if difference), None)
+    if isinstance(said, float) and isinstance(found, float):
+        alike = abs(said - found) <= _CLOSE * max(abs(said), abs(found), 1e-6)
+    else:
+        alike = said == found and type(said) is type(found)
+    return None if alike else f"{name} is {json.dumps(found)}, and it says {json.dumps(said)}"
+
+
+OTHERS = {"against_model": "the model", "against_task": "task {task}"}
+
+
+def summary(content: Mapping[str, Any]) -> str:
+    """What a certificate says, in a line for each comparison."""
+    where = "at offset 0" if content["claim"]["offsets"][-1][0] == 0 else "at all offsets"
+    keys = [key for key in OTHERS if content["found"][key] is not None]
+    return "\n".join(f"program against {_other(content, key)}, {where}: {sentence(content, key)}" for key in keys)
+
+
+def _other(content: Mapping[str, Any], key: str) -> str:
+    return OTHERS[key].format(task=content["task"]["name"])
+
+
+def sentence(content: Mapping[str, Any], key: str) -> str:
+    """What was found beside the model or the task."""
+    result, claim = content["found"][key], content["claim"]
+    what = "strings" if content["task"]["kind"] == "words" else "inputs"
+    alike = f"all {result['inputs']:,} {what} up to length {result['length']}"
+    margin = ", without rounding" if result["margin"] is None else f", smallest margin {result['margin']:.3g}"
+    match result["status"]:
+        case "proved":
+            return f"proved for {alike}{margin}"
+        case "undecided":
+            said = f"undecided: {result['undecided']:,} answers up to length {claim['length']} are too close to call"
+            return said + (f"; proved for {alike}{margin}" if result["inputs"] else "")
+        case _:
+            said = _refutation(result["counterexample"], content["program"]["vocabulary"], _other(content, key))
+            said += f"; {result['undecided']:,} shorter ones are too close to call" if result["undecided"] else ""
+            return said + (f"; proved for {alike}" if result["inputs"] else "")
+
+
+def _refutation(case: Mapping[str, Any], names: Sequence[str], other: str) -> str:
+    tokens, program, expected = (
+        " ".join(str(names[t]) for t in case[key]) or "nothing" for key in ("tokens", "program", "expected")
+    )
+    at = f" (offset {case['offset']})" if case["offset"] else ""
+    return f"refuted: after {tokens}{at} the program says {program}, {other} {expected}"
+
+
+def main() -> None:
+    """Checks the certificates that are named, and ends with 1 where one of them does not hold."""
+    if len(sys.argv) < 2:
+        sys.exit(f"usage: {sys.argv[0]} CERTIFICATE…")
+    failed = False
+    for file in map(Path, sys.argv[1:]):
+        try:
+            content = read_certificate(file)
+            check(content)
+        except CertificateError as error:
+            failed = True
+            print(f"{file}: refused: {error}")
+            continue
+        print(f"{file}: holds\n{summary(content)}")
+    sys.exit(1 if failed else 0)

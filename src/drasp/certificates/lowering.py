@@ -1,0 +1,121 @@
+"""A program, a model and a task's inputs as a certificate holds them: plain data that NumPy alone can compute with."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from drasp.certificates.checker import packed
+from drasp.certificates.functions import FUNCTIONS
+from drasp.certificates.tree import Listed, Words
+from drasp.errors import DraspError
+from drasp.language.checker import op_bases, variable_types
+from drasp.language.printer import statement_text, to_text
+from drasp.language.syntax import (
+    Aggregate,
+    ElementWise,
+    Function,
+    Network,
+    Norm,
+    Operand,
+    Prediction,
+    PrimitiveFunction,
+    PrimitiveTensor,
+    Program,
+    Project,
+    Select,
+    Statement,
+)
+from drasp.language.tensor_primitives import build
+from drasp.model_files import digest, named_weights
+from drasp.tasks import Task
+from drasp.transformer import Transformer
+
+
+def lowered_program(program: Program) -> dict[str, Any]:
+    """The program's text, the lines as steps, and the numbers of the tensors that they name."""
+    variable_types(program)  # raises where a line is wrong
+    library = {
+        _op_name(s): packed(np.array(build(s.op, s.special_op, *op_bases(program, s))))
+        for s in program.statements
+        if isinstance(s, Select | Project) and isinstance(s.op, PrimitiveTensor)
+    }
+    return {
+        "digest": program.digest,
+        "text": to_text(program),
+        "vocabulary": list(program.vocabulary.tokens),
+        "n_positions": program.n_positions,
+        "output": program.output,
+        "steps": [_step(statement) | {"text": statement_text(statement)} for statement in program.statements],
+        "stored": {name: packed(_numbers(tensor)) for name, tensor in sorted(program.tensors.items())},
+        "library": library,
+    }
+
+
+def _op_name(statement: Select | Project) -> str:
+    return statement.stored or f"op of {statement.name}"
+
+
+def _step(statement: Statement) -> dict[str, Any]:
+    start: dict[str, Any] = {"name": statement.name, "kind": statement.kind}
+    start["inputs"] = [_operand(operand) for operand in statement.operands]
+    match statement:
+        case Select() | Project():
+            return start | {"op": _op_name(statement)}
+        case Aggregate(selectors=selectors):
+            return start | {"selectors": [selector.variable for selector in selectors]}
+        case Norm(op=op, eps=eps):
+            return start | {"op": op.name, "eps": eps}
+        case ElementWise(name, function=function):
+            return start | {"function": _function(name, function)}
+        case Prediction(logits=logits):
+            return start | {"logits": [part.variable for part in logits]}
+
+
+def _function(line: str, function: Function) -> dict[str, Any]:
+    match function:
+        case Network(name, activation, eps):
+            return {"mlp": name, "activation": activation, "eps": eps}
+        case PrimitiveFunction(primitive, arguments):
+            if primitive not in FUNCTIONS:
+                known = ", ".join(FUNCTIONS)
+                raise DraspError(f"line {line}: no error bounds are known for {primitive}; they are for {known}")
+            return {"primitive": primitive, "arguments": list(arguments)}
+
+
+def _operand(operand: Operand) -> list[str | None]:
+    return [operand.variable, operand.norm]
+
+
+def lowered_model(transformer: Transformer) -> dict[str, Any]:
+    """The model's weights as they are stored, and its form."""
+    layers = [(layer.attention, layer.mlp) for layer in transformer.layers]
+    return {
+        "digest": digest(transformer),
+        "eps": transformer.final_norm.eps,
+        "layers": [
+            {"heads": attention.n_heads, "scale": attention.scale, "activation": mlp.activation}
+            for attention, mlp in layers
+        ],
+        "weights": {name: packed(_numbers(tensor)) for name, tensor in named_weights(transformer)},
+    }
+
+
+def lowered_task(task: Task, inputs: Words | Listed) -> dict[str, Any]:
+    """What a task's inputs are, and what should be said to them."""
+    start = {"name": task.name, "digest": task.digest()}
+    match inputs:
+        case Words(after=after, allowed=allowed, start=first, bos=bos):
+            tables: Mapping[str, Any] = {"after": packed(after.astype(np.int32)), "allowed": packed(allowed)}
+            return start | {"kind": "words", "start": first, "bos": bos, **tables}
+        case Listed(rows=rows, first=first, lengths=lengths, known=known):
+            columns = {"rows": rows, "first": first, "lengths": lengths}
+            numbers = {name: packed(column.astype(np.int32)) for name, column in columns.items()}
+            return start | {"kind": "listed", **numbers, "known": packed(known)}
+
+
+def _numbers(tensor: Tensor) -> np.ndarray:
+    tensor = tensor.detach().cpu()
+    return tensor.to(torch.float64 if tensor.dtype == torch.float64 else torch.float32).contiguous().numpy()
