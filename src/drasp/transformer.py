@@ -172,6 +172,12 @@ class Transformer:
         has_mlps = all(layer.mlp is not None for layer in self.layers)
         return Anatomy(len(self.layers), self.n_heads, has_mlps, self.final_norm.kind != "none")
 
+    @property
+    def is_gpt2(self) -> bool:
+        """Whether a model is computed as a GPT-2 is: with layer norms, MLPs and heads that share the stream."""
+        whole = all(layer.mlp is not None and layer.attention.width == self.d_model for layer in self.layers)
+        return whole and self.final_norm.kind == "layer" and self.unembedding_bias is None
+
     def __call__(
         self, ids: Int[Tensor, "batch pos"], positions: Int[Tensor, "batch pos"]
     ) -> Float[Tensor, "batch pos n_vocab"]:

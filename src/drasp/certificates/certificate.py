@@ -30,6 +30,7 @@ from drasp.language import Program, parse
 from drasp.output_folder import write_file
 from drasp.records import drasp_version
 from drasp.tasks import Task, recorded_task
+from drasp.tasks.framed import WithinRoom
 from drasp.transformer import Transformer
 
 Status = Literal["proved", "undecided", "refuted"]
@@ -123,8 +124,14 @@ def certify(
 
 def _offsets(task: Task, length: int) -> list[list[int]]:
     """Every offset at which the task has inputs, with the greatest length that still fits there."""
-    furthest = task.spread * (task.room - min(task.lengths))
-    return [[offset, min(length, task.room + -offset // task.spread)] for offset in range(furthest + 1)]
+    match task.offsets:
+        case WithinRoom(room, spread):
+            furthest = spread * (room - min(task.lengths))
+            return [[offset, min(length, room + -offset // spread)] for offset in range(furthest + 1)]
+        case tuple() as listed:
+            return [[offset, length] for offset in listed]
+        case _:
+            raise DraspError(f"--offsets all: which offsets task {task.name} has is not known")
 
 
 def check_certificate(file: Path, task: Task | None = None, progress: Progress = silent) -> Certificate:

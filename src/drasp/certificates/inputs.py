@@ -10,6 +10,7 @@ from jaxtyping import Bool, Int
 from drasp.certificates.tree import MOST_WORDS, Listed, Words
 from drasp.errors import DraspError
 from drasp.tasks import TASKS, Language, Task
+from drasp.tasks.framed import Framed
 
 Array = np.ndarray
 
@@ -107,7 +108,8 @@ RULES: dict[str, Rule] = {
 
 
 def _own_rule(task: Task) -> Rule | None:
-    return RULES.get(task.name) if TASKS.get(task.name) is task else None
+    own = TASKS.get(task.name)
+    return RULES.get(task.name) if own is not None and own.source is task.source else None
 
 
 def _rule(task: Task, everything: bool) -> Rule:
@@ -126,10 +128,18 @@ def _words(task: Task, language: Language, length: int, everything: bool) -> Wor
     return Words(after, allowed, start, task.vocabulary.ids["BOS"], length, everything)
 
 
+def framed(task: Task) -> Framed:
+    """What draws a task's inputs, where these have the form that can be listed."""
+    if isinstance(task.source, Framed):
+        return task.source
+    raise DraspError(f"task {task.name}: only inputs BOS x SEP y EOS, or BOS x EOS of a language, can all be listed")
+
+
 def how_many(task: Task, length: int, everything: bool = False) -> int:
     """How many inputs a task has up to a length, at most."""
-    if isinstance(task.answer, Language):
-        return _words(task, task.answer, length, everything).count()
+    answer = framed(task).answer
+    if isinstance(answer, Language):
+        return _words(task, answer, length, everything).count()
     rule = _rule(task, everything)
     return sum(rule.count(n) for n in task.lengths if n <= length)
 
@@ -144,14 +154,15 @@ def all_inputs(task: Task, length: int, everything: bool) -> Words | Listed:
         fits = max((n for n in task.lengths if n < length and how_many(task, n, everything) <= most), default=None)
         would = f"; --length {fits} has {how_many(task, fits, everything):,}" if fits else ""
         raise DraspError(f"--length {length}: up to {_number(count)} inputs, and {most:,} can be looked at{would}")
-    if isinstance(task.answer, Language):
-        return _words(task, task.answer, length, everything)
+    answer = framed(task).answer
+    if isinstance(answer, Language):
+        return _words(task, answer, length, everything)
     rule = _rule(task, everything)
     return _listed(task, rule, _own_rule(task) or rule, length)
 
 
 def most_inputs(task: Task) -> int:
-    return MOST_WORDS if isinstance(task.answer, Language) else MOST_LISTED
+    return MOST_WORDS if isinstance(framed(task).answer, Language) else MOST_LISTED
 
 
 def _number(count: int) -> str:
@@ -179,8 +190,8 @@ def _listed(task: Task, rule: Rule, own: Rule, length: int) -> Listed:
 
 def _rows(task: Task, x: Array, lengths: Array, own: Rule) -> Listed:
     """Inputs of one length of x, with their answers."""
-    inputs = task.inputs_of(x, lengths)
-    ids, sizes = inputs.ids.cpu().numpy(), inputs.sizes.cpu().numpy()
+    inputs = framed(task).around(x, lengths)
+    ids, sizes = inputs.ids, inputs.sizes
     rows = np.where(np.arange(ids.shape[1]) < sizes[:, None], ids, -1)
     begun = np.logical_and.reduce([own.begins(x[:, : n + 1]) for n in range(x.shape[1])])
-    return Listed(rows, inputs.counted.cpu().numpy().argmax(1), lengths, begun & own.is_input(x))
+    return Listed(rows, inputs.counted.argmax(1), lengths, begun & own.is_input(x))

@@ -91,7 +91,12 @@ def _operand(operand: Operand) -> list[str | None]:
 
 def lowered_model(transformer: Transformer) -> dict[str, Any]:
     """The model's weights as they are stored, and its form."""
-    layers = [(layer.attention, layer.mlp) for layer in transformer.layers]
+    if not transformer.is_gpt2:
+        raise DraspError(
+            "the model is no GPT-2 (other norms, no MLPs, heads of another width, a bias of the output): error bounds "
+            "are known for GPT-2 alone; without the model, its program can be certified"
+        )
+    layers = [(layer.attention, layer.mlp) for layer in transformer.layers if layer.mlp is not None]
     return {
         "digest": digest(transformer),
         "eps": transformer.final_norm.eps,

@@ -40,7 +40,7 @@ def page_model(transformer: Transformer, answers_alike: Callable[[Transformer], 
 
     None where it is too large, or no GPT-2: those are the models that the page can run.
     """
-    if not is_gpt2(transformer):
+    if not transformer.is_gpt2:
         return None
     numbers = sum(weight.numel() for weight in weights(transformer).values())
     if numbers * _BYTES["single"] <= _SMALL:
@@ -51,13 +51,6 @@ def page_model(transformer: Transformer, answers_alike: Callable[[Transformer], 
     if answers_alike(rounded):
         return PageModel(rounded, "half")
     return PageModel(transformer, "single") if numbers * _BYTES["single"] <= _LARGEST else None
-
-
-def is_gpt2(transformer: Transformer) -> bool:
-    """Whether a model is computed as a GPT-2 is: with layer norms, MLPs and heads that share the stream among them."""
-    layers, d_model = transformer.layers, transformer.d_model
-    whole = all(layer.mlp is not None and layer.attention.width == d_model for layer in layers)
-    return whole and transformer.final_norm.kind == "layer" and transformer.unembedding_bias is None
 
 
 def weights(transformer: Transformer) -> Mapping[str, Tensor]:

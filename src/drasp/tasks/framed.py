@@ -61,7 +61,10 @@ class Framed(Source):
         return self.of_lengths(rng, rng.choice(np.array([n for n in self.lengths if least <= n <= most]), count))
 
     def of_lengths(self, rng: np.random.Generator, lengths: Int[Array, " n"]) -> Rows:
-        x = self._tokens("draw", lambda: self.draw_x(rng, lengths), len(lengths))
+        return self.around(self._tokens("draw", lambda: self.draw_x(rng, lengths), len(lengths)), lengths)
+
+    def around(self, x: Int[Array, "n any"], lengths: Int[Array, " n"]) -> Rows:
+        """Inputs with these tokens, and their answers."""
         return self._rows(x, self._answers(x), lengths)
 
     def like(self, rng: np.random.Generator, inputs: Inputs) -> Rows:
@@ -155,7 +158,7 @@ def answer_task(
     longest = longest_input + longest_answer + 3
     source = Framed(vocabulary, draw or uniform(len(symbols)), answer, tuple(lengths), longest, ends, edit)
     spread = 2 if longest_answer == longest_input else 1
-    return _framed_task(name, "softmax", source, about, _within_room(room, spread))
+    return _framed_task(name, "softmax", source, about, WithinRoom(room, spread))
 
 
 def language_task(
@@ -174,7 +177,7 @@ def language_task(
     """
     possible = tuple(n for n in lengths if language.has_length(n))
     source = Framed(language.vocabulary, draw or language.uniform_words, language, possible, room + 2)
-    return _framed_task(name, "sigmoid", source, about or language.about, _within_room(room))
+    return _framed_task(name, "sigmoid", source, about or language.about, WithinRoom(room))
 
 
 def _framed_task(name: str, output: Output, source: "Framed", about: str, offsets: Offsets) -> Task:
@@ -185,13 +188,15 @@ def _framed_task(name: str, output: Output, source: "Framed", about: str, offset
     return replace(task, limit=source.longest)
 
 
-def _within_room(room: int, spread: int = 1) -> Offsets:
+@dataclass(frozen=True)
+class WithinRoom:
     """Offsets uniform over what still fits; an input takes up `spread` positions for each unit of its length."""
 
-    def offsets(rng: np.random.Generator, lengths: Array) -> Array:
-        return rng.integers(0, spread * (room - lengths) + 1)
+    room: int
+    spread: int = 1
 
-    return offsets
+    def __call__(self, rng: np.random.Generator, lengths: Array) -> Array:
+        return rng.integers(0, self.spread * (self.room - lengths) + 1)
 
 
 def each_row(function: Callable[[list[int]], Sequence[int]]) -> Answer:

@@ -234,10 +234,6 @@ class Task:
         rows = self._from_source(lambda: self.source.like(rng, inputs))
         return self._inputs(rows, self._offsets(rng, rows.lengths))
 
-    def inputs_of(self, x: Int[Array, "n any"], lengths: Int[Array, " n"]) -> Inputs:
-        """Inputs with these tokens and their answers, at offset 0."""
-        return self._inputs(x, self._answers(x), lengths, np.zeros_like(lengths))
-
     def edited(self, inputs: Inputs, kind: EditKind, rng: np.random.Generator) -> Inputs:
         """The inputs with tokens changed, at their offsets; those that cannot be changed in this way stay."""
         rows = self._from_source(lambda: self.source.edited(rng, inputs, kind))
