@@ -19,7 +19,7 @@ from drasp.language.syntax import (
     TensorName,
 )
 from drasp.language.tensor_primitives import build
-from drasp.transformer import LayerNorm, Linear, Transformer
+from drasp.transformer import Linear, StreamNorm, Transformer
 
 mp.dps = 60
 
@@ -154,7 +154,7 @@ def program_logits(program: Program, ids: Sequence[int], offset: int) -> list[Ve
 def model_logits(model: Transformer, ids: Sequence[int], offset: int) -> list[Vector]:
     """The logits at every position of an input; scores are divided by the root of the heads' width."""
 
-    def norm(x: Vector, layer: LayerNorm) -> Vector:
+    def norm(x: Vector, layer: StreamNorm) -> Vector:
         centred = [entry - sum(x) / len(x) for entry in x]
         root = _root_mean_square(centred, layer.eps)
         parts = zip(centred, _numbers(layer.gain), _numbers(layer.bias), strict=True)

@@ -286,8 +286,8 @@ def test_spare_tokens_get_names():
     assert fitted.vocabulary.tokens == (*task.vocabulary.tokens, f"spare{size}", f"spare{size + 1}")
     assert fitted.vocabulary.special == (*task.vocabulary.special, f"spare{size}", f"spare{size + 1}")
     assert fitted_task(task, random_model(Shape(size, task.n_positions, 4, 1, 1, 0), 0), "the model") is task
-    with pytest.raises(DraspError, match=f"has {size} tokens, but the model has {size - 1}"):
+    with pytest.raises(DraspError, match=rf"has {size} tokens \(.*\), but the model has {size - 1}"):
         fitted_task(task, random_model(Shape(size - 1, task.n_positions, 4, 1, 1, 0), 0), "the model")
-    with pytest.raises(DraspError, match="needs 154 positions, but the model has 9"):
+    with pytest.raises(DraspError, match=r"needs 154 positions \(.*\), but the model has 9"):
         fitted_task(task, random_model(Shape(size, 9, 4, 1, 1, 0), 0), "the model")
     assert Vocabulary(("a", "spare2")).widened(4).tokens == ("a", "spare2", "spare2_", "spare3")

@@ -15,7 +15,7 @@ import torch
 from command import drasp, fails
 from drasp.certificates import Certificate, certified, certify, check_certificate
 from drasp.certificates.checker import content_digest, packed, unpacked
-from drasp.certificates.inputs import RULES, all_inputs, how_many
+from drasp.certificates.inputs import RULES, all_inputs, framed, how_many
 from drasp.certificates.standalone import standalone_checker
 from drasp.certificates.tree import Listed, Words
 from drasp.errors import DraspError
@@ -61,11 +61,11 @@ def _strings(symbols: int, longest: int) -> Iterator[tuple[int, ...]]:
 # --------------------------------------------------------------------------------------- inputs
 
 
-@pytest.mark.parametrize("name", [name for name, task in TASKS.items() if isinstance(task.answer, Language)])
+@pytest.mark.parametrize("name", [name for name, task in TASKS.items() if isinstance(framed(task).answer, Language)])
 def test_a_language_has_the_prefixes_of_its_words(name):
     """Against words that are drawn, and, where symbols are few, against all words."""
     task = TASKS[name]
-    language = task.answer
+    language = framed(task).answer
     assert isinstance(language, Language)
     tree = all_inputs(task, 6 if 6 in task.lengths else 5, False)
     assert isinstance(tree, Words)
@@ -153,7 +153,7 @@ def _mixed_program(table: torch.Tensor, mean: torch.Tensor) -> Program:
 
 def _brute_force(program: Program, model: Transformer, task: Task, longest: int, all_strings: bool):
     """For each comparison: the length up to which all is alike, how many strings there are, and a shortest one."""
-    language = task.answer
+    language = framed(task).answer
     assert isinstance(language, Language)
     interpreter = Interpreter(program, torch.float64)
     strings = list(_strings(2, longest))
@@ -197,7 +197,7 @@ def test_counterexamples_are_of_minimal_length_by_deletion_too():
         assert [wrong.vocabulary.tokens[t] for t in case["expected"]] == ["d", "e"]
     for gone in range(1, 5):
         shorter = [t for i, t in enumerate(made.results["against_task"]["counterexample"]["tokens"]) if i != gone]
-        language = task.answer
+        language = framed(task).answer
         assert isinstance(language, Language)
         assert not language.allowed_after(np.array([shorter]), np.ones((1, 4), bool))[0, -1].any() or gone == 4
 
@@ -338,8 +338,8 @@ def test_the_greatest_length_that_there_is_time_for():
         f"program against the model, at offset 0: {made.sentence}\nprogram against task tomita2"
     )
     assert json.loads(json.dumps(made.record))["against_model"]["inputs"] == 151
-    own = answer_task("own", "01", each_row(lambda x: x[-1:]))
-    assert certified(parse(MAJORITY), model, replace(own, n_positions=150), seconds=1.0) is None
+    own = answer_task("own", "01", each_row(lambda x: x[-1:]), lengths=range(1, 20), longest_input=20, room=20)
+    assert certified(parse(MAJORITY), model, own, seconds=1.0) is None
 
 
 # ----------------------------------------------------------------------------------- the file

@@ -291,7 +291,9 @@ def test_bad_input_ends_in_one_line(tmp_path):
     random_gpt2(0, layers=1, heads=1).float().save_pretrained(tmp_path / "model")
     out = tmp_path / "out"
     assert "name the task with --task" in fails("decompile", tmp_path / "model", "--out", out)
-    assert "has 6 tokens, but" in fails("decompile", tmp_path / "model", "--task", "bin_majority", "--out", out)
+    assert "has 6 tokens (0 1 BOS SEP EOS PAD), but the model has 5" in fails(
+        "decompile", tmp_path / "model", "--task", "bin_majority", "--out", out
+    )
     assert "holds other files" in fails("decompile", "abcde", "--out", tmp_path)
     (tmp_path / "result.json").write_text("[]")
     assert "expected a JSON object, as drasp writes it" in fails("decompile", "abcde", "--out", tmp_path, "--pick", "3")

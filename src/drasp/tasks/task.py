@@ -253,6 +253,8 @@ class Task:
                 f"but the model has {n_positions}; draw shorter inputs, or let positions begin at 0"
             )
         limit = n_positions if self.limit is None else self.limit
+        if (n_vocab, limit) == (len(self.vocabulary), self.limit):
+            return self
         return replace(self, vocabulary=self.vocabulary.widened(n_vocab), limit=limit)
 
     def _from_source(self, make: Callable[[], T]) -> T:
