@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-long lint bench
+.PHONY: setup demo test test-long lint docs bench
 
 setup: .venv/ready
 
@@ -27,6 +27,15 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
+# The documentation as a site, in out/site; what only this needs is installed here.
+docs: .venv/docs-ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+.venv/docs-ready: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 bench: setup
+	$(BIN)/python bench/start.py
 	$(BIN)/python bench/interpreter_speed.py
 	$(BIN)/python bench/decompile.py src/drasp/zoo_models

@@ -21,6 +21,7 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,13 +29,15 @@ import numpy as np
 import torch
 
 from drasp.causal import Measure
-from drasp.decompiler.components import Components
-from drasp.decompiler.gates import EdgeGates
 from drasp.decompiler.pipeline import METHODS, decompile
-from drasp.decompiler.ugs import PAPER_SETTINGS, Training, UgsSettings
+from drasp.decompiler.ugs.circuit import whole
+from drasp.decompiler.ugs.gates import Gates, Training
+from drasp.decompiler.ugs.method import PAPER_SETTINGS, UgsSettings
+from drasp.decompiler.ugs.running import mean_log_variances
 from drasp.fitting.oracle import Oracle
 from drasp.model_files import load_model
-from drasp.rewriting.parts import count_primitives
+from drasp.primitives import count_primitives
+from drasp.results.files import save_decompiled
 from drasp.tasks import Task, load_task, task_of_model
 
 T = TypeVar("T")
@@ -69,7 +72,9 @@ def step_seconds(folder: Path, rounds: int = 8) -> float:
     torch.set_num_threads(1)
     transformer, task = load_model(folder), task_of(folder)
     pool = Oracle.draw(transformer, task, 10, np.random.default_rng(0), batch_size=10)
-    training = Training(EdgeGates(Components(transformer), pool), price=0.01)
+    real = whole(transformer, None)
+    circuit = replace(real, log_variances=mean_log_variances(real, pool))
+    training = Training(Gates(circuit, pool), 0.001, task.output)
     generator = torch.Generator().manual_seed(0)
     times: list[float] = []
     # The first step also imports and allocates.
@@ -92,13 +97,13 @@ def decompiled(folder: Path, seed: int, method: str, settings: UgsSettings, out:
     worked = time.process_time() - start
     record = result.record(str(folder))
     if out is not None:
-        result.save(out, str(folder))
+        save_decompiled(result, out, str(folder))
     evidence = result.final.evidence
     return {
         "model": folder.name,
         "digest": result.identity.model_digest,
         "command": f"drasp decompile {folder.name} --task {task.name} --seed {seed} --method {method} --out result",
-        "settings": {"seed": seed, **result.identity.settings},
+        "settings": {"seed": seed, **{name: s for name, s in result.identity.settings.items() if name != "search"}},
         "verdict": result.verdict,
         "grade": result.grade,
         "match": str(result.final.match),
@@ -173,7 +178,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     runs = arguments.runs
-    settings = UgsSettings(runs=(runs, runs, runs), continued=min(runs, 4)) if runs else PAPER_SETTINGS
+    settings = UgsSettings(runs=(runs, runs, runs, runs), continued=min(runs, 4)) if runs else PAPER_SETTINGS
     folders = sorted(path for path in arguments.folder.iterdir() if (path / "config.json").exists())
     chosen = [f for f in folders if not arguments.names or f.name.startswith(tuple(arguments.names))]
     rows: list[Row] = []

@@ -18,9 +18,8 @@ import torch
 from decompile import step_seconds
 from drasp.causal import FULL, QUICK, Evidence, Measure, evaluate
 from drasp.language import Program, load_program, load_pruned
-from drasp.loading import load_model_and_task
+from drasp.loading import load_model_and_task, resolve_model
 from drasp.records import Record, read_record
-from drasp.zoo import resolve_model
 
 COLUMNS = ("model", "lines", "cut down", "agreement", "edited", "attention", "replaced", "in the model")
 COLUMNS += ("splice", "complement", "at means", "verdict", "seconds", "cost")

@@ -30,7 +30,7 @@ BATCH, POOL, TEST, TEST_EVERY = 128, 20_000, 1000, 250
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """A model's size, and the most steps that it is trained for."""
 
     task: Task
@@ -43,14 +43,14 @@ class Plan:
 
 
 PLANS = (
-    Plan(own_tasks.two_back, 1, 1, 32, 3000),
-    Plan(own_tasks.flip_flop, 2, 2, 64, 3000),
-    Plan(own_tasks.modular_addition, 1, 1, 64, 4000, decay=0.1),
-    Plan(own_tasks.dyck_2_3, 2, 2, 32, 4000),
-    Plan(own_tasks.histogram_mod_3, 1, 2, 64, 4000),
-    Plan(own_tasks.first_unique, 2, 2, 64, 4000),
-    Plan(own_tasks.running_sign, 1, 1, 16, 3000),
-    Plan(own_tasks.sorting, 1, 1, 64, 3000),
+    TrainingPlan(own_tasks.two_back, 1, 1, 32, 3000),
+    TrainingPlan(own_tasks.flip_flop, 2, 2, 64, 3000),
+    TrainingPlan(own_tasks.modular_addition, 1, 1, 64, 4000, decay=0.1),
+    TrainingPlan(own_tasks.dyck_2_3, 2, 2, 32, 4000),
+    TrainingPlan(own_tasks.histogram_mod_3, 1, 2, 64, 4000),
+    TrainingPlan(own_tasks.first_unique, 2, 2, 64, 4000),
+    TrainingPlan(own_tasks.running_sign, 1, 1, 16, 3000),
+    TrainingPlan(own_tasks.sorting, 1, 1, 64, 3000),
 )
 
 
@@ -68,7 +68,7 @@ def accuracy(model: GPT2LMHeadModel, inputs: Inputs, task: Task) -> Share:
     return Share(int(right.sum()), len(right), inputs.every)
 
 
-def train(plan: Plan, folder: Path) -> dict:
+def train(plan: TrainingPlan, folder: Path) -> dict:
     """An ordinary loop: AdamW, a rate that falls linearly, an end when two tests in a row find no mistake."""
     task, start = plan.task, time.process_time()
     torch.manual_seed(0)
@@ -100,7 +100,7 @@ def train(plan: Plan, folder: Path) -> dict:
     return {"steps": step, "right": accuracy(model, test, task).value, "seconds": round(seconds, 1)}
 
 
-def decompiled(plan: Plan, folder: Path) -> dict:
+def decompiled(plan: TrainingPlan, folder: Path) -> dict:
     result = drasp.decompile(folder / "model", plan.task)
     result.save(folder / "result")
     record = result.record
@@ -153,7 +153,7 @@ def document() -> None:
     PAGE.write_text("\n".join([text.rstrip("\n") + "\n", *header, *rows]) + "\n")
 
 
-def _row(plan: Plan, known: dict) -> str:
+def _row(plan: TrainingPlan, known: dict) -> str:
     found = known["figures"]
     share = Share(round(found["match"] * found["inputs"]), found["inputs"], found["interval"] is None)
     verdict = found["verdict"] + (f" ({found['grade']})" if found["grade"] else "")

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 from drasp.tasks import Inputs, Task, load_task
-from drasp.training.loop import Run
+from drasp.training.loop import TrainingRun
 from drasp.training.recipe import BATCH, WEIGHT_DECAY, Recipe
 
 STEPS = 100
@@ -33,7 +33,7 @@ RECIPES = (
 
 
 def ours(task: Task, recipe: Recipe) -> float:
-    run = Run(task, recipe)
+    run = TrainingRun(task, recipe)
     run._train(5)
     start = time.perf_counter()
     run._train(STEPS)
@@ -91,7 +91,7 @@ def theirs(task: Task, recipe: Recipe) -> float:
         trainer = (SigmoidTrainer if task.output == "sigmoid" else Trainer)(
             model=GPT2LMHeadModel(config),
             args=arguments,
-            train_dataset=Rows(inputs),
+            train_dataset=RowDataset(inputs),
             data_collator=lambda rows: collate(inputs, rows),
             callbacks=[clock],
         )
@@ -99,7 +99,7 @@ def theirs(task: Task, recipe: Recipe) -> float:
     return STEPS / (clock.end - clock.start)
 
 
-class Rows(torch.utils.data.Dataset):
+class RowDataset(torch.utils.data.Dataset):
     def __init__(self, inputs: Inputs) -> None:
         self.inputs = inputs
 

@@ -22,7 +22,7 @@ Rows = list[list[float]]
 
 
 @dataclass(frozen=True)
-class Case:
+class ProgramCase:
     """`expected[variable]` holds a row for each position (of a selector: for each query, keys it can see)."""
 
     name: str
@@ -75,7 +75,7 @@ _ABCDE = Vocabulary.with_specials(tuple("abcde"))
 _ABCD = Vocabulary.with_specials(tuple("abcd"))
 
 PAPER_CASES = (
-    Case(
+    ProgramCase(
         name="most frequent",
         task="majority",
         vocabulary=_ALPHABET,
@@ -89,7 +89,7 @@ PAPER_CASES = (
         expected={},
         answers=["-", "o", "-", "-", "o", "o"],
     ),
-    Case(
+    ProgramCase(
         name="binary majority",
         task="bin_majority",
         vocabulary=_BITS,
@@ -118,7 +118,7 @@ PAPER_CASES = (
         },
         answers=["-", "1", "-", "1", "1"],
     ),
-    Case(
+    ProgramCase(
         name="unique copy",
         task="unique_copy",
         vocabulary=_NUMBERS,
@@ -141,7 +141,7 @@ PAPER_CASES = (
         expected={},
         answers=["-"] * 5 + ["1", "3", "4", "2", "EOS"],
     ),
-    Case(
+    ProgramCase(
         name="a+b+c+d+e+",
         task="abcde",
         vocabulary=_ABCDE,
@@ -160,7 +160,7 @@ PAPER_CASES = (
             ]
         },
     ),
-    Case(
+    ProgramCase(
         name="tomita 2",
         task="tomita2",
         vocabulary=_BITS,
@@ -173,7 +173,7 @@ PAPER_CASES = (
         input="BOS 1 0",
         expected={"logits1": [[-5, 5, -5, -5, 5, -5], [5, -5, -5, -5, -5, -5], [-5, 5, -5, -5, 5, -5]]},
     ),
-    Case(
+    ProgramCase(
         name="{a,b}*d{b,c}*",
         task="ab_d_bc",
         vocabulary=_ABCD,
@@ -204,7 +204,7 @@ PAPER_CASES = (
 )
 
 OWN_CASES = (
-    Case(
+    ProgramCase(
         name="sort",
         task="sort",
         vocabulary=_NUMBERS,
@@ -230,7 +230,7 @@ OWN_CASES = (
         expected={},
         answers=["-"] * 4 + ["6", "14", "23", "EOS"],
     ),
-    Case(
+    ProgramCase(
         name="three majorities, interleaved",
         vocabulary=_BITS,
         positions=40,
@@ -247,7 +247,7 @@ OWN_CASES = (
         expected={"s1": [[10000 * ((q - k) % 3 == 0) for k in range(q + 1)] for q in range(13)]},
         answers=["-"] * 10 + ["1", "0", "0"],
     ),
-    Case(
+    ProgramCase(
         name="the previous token, at an offset, with what a scale does",
         vocabulary=_LETTERS,
         positions=9,
@@ -269,7 +269,7 @@ OWN_CASES = (
         },
         answers=["SEP", "b"],
     ),
-    Case(
+    ProgramCase(
         name="first, last and a named token",
         vocabulary=_LETTERS,
         positions=4,
@@ -293,7 +293,7 @@ OWN_CASES = (
             "logits1": [[0, 0, 10000, 0, 0, 0, 0]] * 3,
         },
     ),
-    Case(
+    ProgramCase(
         name="functions of one variable",
         vocabulary=_BITS,
         positions=8,
@@ -341,7 +341,7 @@ OWN_CASES = (
         },
         answers=["BOS", "1", "1", "1", "1"],
     ),
-    Case(
+    ProgramCase(
         name="functions of several variables",
         vocabulary=Vocabulary(("x", "y")),
         positions=4,
@@ -363,7 +363,7 @@ OWN_CASES = (
         },
         answers=["x", "y"],
     ),
-    Case(
+    ProgramCase(
         name="layer norm",
         vocabulary=Vocabulary(("x", "y")),
         positions=4,
@@ -404,7 +404,7 @@ OWN_CASES = (
             "logits1": [[2, 0], [4, 0]],
         },
     ),
-    Case(
+    ProgramCase(
         name="variables with the names of keywords and of Python's own words",
         vocabulary=Vocabulary(("x y", '"', "<b>", "k")),
         positions=3,

@@ -1,12 +1,24 @@
 """Settings for all tests."""
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import Phase, settings
+from jaxtyping import install_import_hook
 
 from browser import chromium
+
+# Shapes are checked at every call, in the modules that state some. What the others state of their types is for Pyright
+# to check: at every call, that takes longer than the tests themselves.
+SOURCE = Path(__file__).parents[1] / "src"
+SHAPED = [
+    ".".join(file.relative_to(SOURCE).with_suffix("").parts)
+    for file in sorted((SOURCE / "drasp").rglob("*.py"))
+    if "from jaxtyping import" in file.read_text()
+]
+install_import_hook(SHAPED, "beartype.beartype")
 
 # Small tensors gain nothing from threads, and the tests run side by side.
 torch.set_num_threads(1)

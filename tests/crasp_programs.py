@@ -244,7 +244,7 @@ OTHERS = {
 # ------------------------------------------------------------------------------------ random ones
 
 
-def random_crasp(rng: random.Random, tokens: Sequence[str], extension: bool = False) -> cr.Program:
+def random_crasp(rng: random.Random, tokens: Sequence[str], extension: bool = False) -> cr.CraspProgram:
     """A C-RASP program of a few definitions."""
     names: list[str] = []
 
@@ -258,7 +258,10 @@ def random_crasp(rng: random.Random, tokens: Sequence[str], extension: bool = Fa
             parts = tuple(formula(depth - 1) for _ in range(rng.randint(2, 3)))
             return rng.choice([cr.And, cr.Or])(parts)
         operator = rng.choice(["<", "<=", ">", ">=", "==", "!="])
-        return cr.Compare(number(depth - 1), operator, number(depth - 1))
+        left, right = number(depth - 1), number(depth - 1)
+        if isinstance(left, cr.Constant) and isinstance(right, cr.Constant):
+            return cr.Truth(left.value > right.value)  # two numbers beside each other are how truth is written
+        return cr.Compare(left, operator, right)
 
     def number(depth: int) -> cr.Number:
         kind = rng.random()
@@ -277,7 +280,7 @@ def random_crasp(rng: random.Random, tokens: Sequence[str], extension: bool = Fa
     for i in range(rng.randint(1, 4)):
         definitions.append(cr.Definition(f"x{i}", formula(rng.randint(1, 3))))
         names.append(f"x{i}")
-    return cr.Program(tuple(definitions))
+    return cr.CraspProgram(tuple(definitions))
 
 
 def random_drasp(rng: random.Random) -> Program:

@@ -54,7 +54,7 @@ def _cartesian(vectors):
     return [entry / total for entry in entries]
 
 
-class Replacement(NamedTuple):
+class NaiveEdit(NamedTuple):
     """The entry of an edit: so much of the old value, and this on top; nothing of the old at all where `keep` is 0."""
 
     keep: float
@@ -62,7 +62,7 @@ class Replacement(NamedTuple):
 
 
 def run(
-    program: Program, ids: list[int], offset: int, edits: dict[str, Replacement] | None = None
+    program: Program, ids: list[int], offset: int, edits: dict[str, NaiveEdit] | None = None
 ) -> dict[str, np.ndarray]:
     """Every variable on one input; selectors are NaN where a query cannot see a key.
 

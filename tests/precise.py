@@ -19,7 +19,8 @@ from drasp.language.syntax import (
     TensorName,
 )
 from drasp.language.tensor_primitives import build
-from drasp.transformer import Linear, StreamNorm, Transformer
+from drasp.layers import Linear, StreamNorm
+from drasp.transformer import Transformer
 
 mp.dps = 60
 

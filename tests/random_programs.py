@@ -45,7 +45,7 @@ SITES = (
 COMMENTS = ("", "layer 0 head 1", "what # it is", "x = select(q=pos)", "token; pos", "; a", "out, my words", "a; b")
 
 
-class _Builder:
+class _ProgramBuilder:
     """Adds one random statement after the other, from the variables that there are."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -201,7 +201,7 @@ class _Builder:
         return Program(self.vocabulary, self.n_positions, tuple(self.statements), self.tensors)
 
 
-class _CompilableBuilder(_Builder):
+class _CompilableBuilder(_ProgramBuilder):
     """Lines that a GPT-2 can hold, most of them: no norms but the model's own, and one activation for all networks."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -221,7 +221,7 @@ class _CompilableBuilder(_Builder):
 
 
 def random_program(rng: random.Random) -> Program:
-    return _Builder(rng).program()
+    return _ProgramBuilder(rng).program()
 
 
 def random_compilable_program(rng: random.Random) -> Program:

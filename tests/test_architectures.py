@@ -14,15 +14,16 @@ from drasp.errors import DraspError
 from drasp.forward import Forward
 from drasp.language import Interpreter, check, load_program, parse, program_files, to_text
 from drasp.loading import fitted_task
-from drasp.model_files import digest, load_model, read_folder, write_folder
+from drasp.model_files import digest, load_model, model_files, read_folder
+from drasp.output_folder import write_files
 from drasp.report.examples import draw_examples
-from drasp.report.model import converted, page_model
+from drasp.report.model import page_model
 from drasp.report.page import report_page
 from drasp.running import run
 from drasp.sequences import Sequences
 from drasp.sites import OUT, Component, Edge, NormSite, Receiver, Site
 from drasp.tasks import TASKS
-from drasp.transformer import Shape, Transformer, assemble
+from drasp.transformer import Shape, Transformer, assemble, converted
 from drasp.translation import theorem_lines, translate, translation_size
 from drasp.vocabulary import Vocabulary
 from effort import examples
@@ -174,7 +175,7 @@ def test_programs_with_every_activation_can_be_stored(activation, tmp_path):
 @given(shape=shapes, seed=seeds)
 def test_folders_hold_every_shape(tmp_path_factory, shape, seed):
     folder, weights = tmp_path_factory.mktemp("models") / "model", random_weights(shape, seed)
-    write_folder(folder, shape, weights)
+    write_files(folder, model_files(shape, weights))
     found, read = read_folder(folder)
     assert replace(found, d_head=found.head_width) == shape
     assert all(torch.equal(read[name], weight) for name, weight in weights.items())
@@ -218,7 +219,7 @@ def test_damaged_folders_are_refused_in_one_line(damage, tmp_path):
     import json
 
     changes, message = DAMAGES[damage]
-    write_folder(tmp_path, OWN, random_weights(OWN, 0))
+    write_files(tmp_path, model_files(OWN, random_weights(OWN, 0)))
     config = {"model_type": "drasp", **asdict(OWN)} | changes
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(DraspError) as caught:
@@ -245,7 +246,6 @@ def test_a_page_does_not_run_what_is_no_gpt2(changes):
     assert digest(converted(model, lambda weight: 2 * weight)) != digest(model)
 
 
-@pytest.mark.xdist_group("browser")
 def test_a_page_shows_what_was_recorded_of_a_model_that_it_cannot_run(browser, tmp_path):
     model = random_model(Shape(5, 8, 4, 1, 1, 0, norm="none"), 0)
     program = translate(model)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cases import CASES, PAPER_CASES, Case
+from cases import CASES, PAPER_CASES, ProgramCase
 from drasp.language import Interpreter, check, load_program, parse, program_files, to_python, to_text
 from drasp.measure import task_accuracy
 from drasp.tasks import load_task
@@ -14,7 +14,7 @@ from drasp.tasks import load_task
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
-def positions(case: Case) -> torch.Tensor:
+def positions(case: ProgramCase) -> torch.Tensor:
     return torch.arange(case.offset, case.offset + len(case.ids))[None]
 
 

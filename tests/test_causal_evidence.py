@@ -12,7 +12,7 @@ from rich.console import Console
 from causal_models import ANSWERS, SETS, lively, lively_gpt2
 from command import drasp, fails
 from controls import answers_only
-from drasp.causal import Amount, Effort, Evidence, Mechanism, PartEffect, Trials, evaluate
+from drasp.causal import Amount, Evidence, EvidenceEffort, Mechanism, PartEffect, Trials, evaluate
 from drasp.causal.evidence import LineEvidence, causal_reasons, completeness_reasons
 from drasp.causal.measures import NOT_APPLICABLE, Measure
 from drasp.cli.evidence import print_evidence
@@ -25,11 +25,11 @@ from drasp.records import WrongFieldError
 from drasp.rewriting.simplify import simplify
 from drasp.tasks import TASKS, Language, language_task
 from drasp.translation import translate
-from test_causal_swaps import split_program
+from swapping import split_program
 from truth.families import families
 from truth.specs import make
 
-SMALL = Effort(inputs=60, pairs=Amount(60, 30), more=Amount(0, 0))
+SMALL = EvidenceEffort(inputs=60, pairs=Amount(60, 30), more=Amount(0, 0))
 
 
 def exact(transformer, task=ANSWERS):
@@ -177,7 +177,7 @@ def test_a_path_through_two_heads():
 def test_a_split_mlp():
     """Its parts are approximated, each judged by what the MLP does with that part of its input from a source."""
     transformer, whole, parts, _ = split_program(0)
-    effort = Effort(inputs=20, pairs=Amount(40, 10), more=Amount(0, 0))
+    effort = EvidenceEffort(inputs=20, pairs=Amount(40, 10), more=Amount(0, 0))
     found = evaluate(parts, transformer, ANSWERS, whole, effort)
     lines = [line for line in found.lines if line.stands_for == "layer 0 mlp"]
     assert {line.origin for line in lines} == {"approximated"}
@@ -212,7 +212,7 @@ def test_one_answer_position():
     text += (
         "logits1 = project(inp=a1, op=(inp==out))  # layer 0 head 0 -> out, out\nprediction = softmax(logits1)  # out"
     )
-    found = evaluate(parse(text), transformer, task, None, Effort(100, Amount(60, 60), Amount(100, 140)))
+    found = evaluate(parse(text), transformer, task, None, EvidenceEffort(100, Amount(60, 60), Amount(100, 140)))
     assert found.program.passed
     assert found.edited.passed
     assert found.line("a1").interchange.passed

@@ -48,7 +48,7 @@ from drasp.tasks import EDITS
 from drasp.translation import translate
 from hooked_model import HookedModel
 from random_models import random_gpt2
-from test_causal_swaps import hooked_swap, naive_swap
+from swapping import hooked_swap, naive_swap
 
 BOTH = pytest.mark.parametrize("task", [ANSWERS, SETS], ids=["answers", "sets"])
 
@@ -352,7 +352,7 @@ class Scrubbed(HookedModel):
         return [sum((b.attn.c_proj.bias for b in list(blocks)[:n]), zero) for n in range(len(blocks))]
 
 
-class Source(Scrubbed):
+class SourceRun(Scrubbed):
     """The source's own run, with the scores of all heads."""
 
     def __init__(self, model, mechanism) -> None:
@@ -388,7 +388,7 @@ def test_complement(task, layers, keep):
     found, expected = complement(part, trials), []
     for pairs in trials.batches:
         for _, base, source, places in rows_of(pairs):
-            theirs = Source(model, mechanism)
+            theirs = SourceRun(model, mechanism)
             from_source = theirs.logits(
                 torch.tensor([source[0]]), torch.arange(source[1], source[1] + len(source[0]))[None]
             )

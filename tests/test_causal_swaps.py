@@ -8,24 +8,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import naive
 from causal_models import ANSWERS, SETS, lively, lively_gpt2, trials_of
 from drasp.causal import Mechanism
-from drasp.causal.swaps import ProgramSwap, SwappedModel, SwappedProgram, model_swap, origin_of, program_swap
+from drasp.causal.origins import origin_of
+from drasp.causal.swaps import ProgramSwap, SwappedModel, SwappedProgram, model_swap, program_swap
 from drasp.decompiler.components import Components
-from drasp.edits import Replaced, Scaled
+from drasp.edits import Replaced
 from drasp.errors import DraspError
-from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter, parse
 from drasp.language.syntax import Aggregate, ElementWise, Project, Select
 from drasp.model_files import load_model
-from drasp.naming.splitting import split
 from drasp.rewriting.simplify import simplify
-from drasp.sites import Anatomy, Component, Edge, NormSite, Path, Product, Receiver
+from drasp.sites import Anatomy, Component, Receiver
 from drasp.translation import translate
 from drasp.wiring import write_program
 from effort import examples
-from hooked_model import HookedModel
+from swapping import hooked_swap, naive_swap, split_program
 
 SIZES = st.tuples(st.integers(0, 2**20), st.integers(1, 2), st.integers(1, 2))
 HEADER = "vocab = [a, b, BOS]\nspecial = [BOS]\npositions = 8\n"
@@ -174,43 +172,6 @@ def test_lines_of_a_pruned_graph_are_those_of_the_model_cut_down(size, which):
 # -------------------------------------------------------------------------------------- against brute force
 
 
-def hooked_swap(model, pairs, swap) -> torch.Tensor:
-    """The model with hooks: what the source's run says at the sites of a swap, put into the base's."""
-
-    def values(sites, side, edits=None):
-        hooked = HookedModel(model, {**(edits or {}), **{s: Scaled(1.0) for s in sites}})
-        hooked.logits(side.ids, side.positions)
-        return hooked
-
-    def of_site(hooked, site):
-        match site:
-            case Edge(Path() as path):
-                return hooked.along(path)
-            case NormSite(Receiver(layer, "attention")):
-                return hooked.values[NormSite(Receiver(layer, "query"))]
-            case Product():
-                block = model.transformer.h[site.head.layer]
-                read = [hooked.values[r] for r in site.head.receivers[:2]]
-                sides = []
-                for receiver, x in zip(site.head.receivers[:2], read, strict=True):
-                    normed = (x - x.mean(-1, keepdim=True)) / hooked.roots[receiver] * block.ln_1.weight
-                    sides.append(block.attn.c_attn(normed + block.ln_1.bias)[..., hooked.columns(receiver)])
-                return hooked.product(site, block, *sides)
-            case _:
-                return hooked.values[site]
-
-    source = values(swap.sites, pairs.source)
-    edits = {site: Replaced(of_site(source, site)) for site in swap.sites}
-    for through in swap.through:
-        [receiver] = through.mlp.receivers
-        inner = [Edge(sender, receiver) for sender in through.inputs]
-        whole = values(inner, pairs.source)
-        mixed = values([], pairs.base, {edge: Replaced(of_site(whole, edge)) for edge in inner})
-        edits |= {Edge(through.mlp, r): Replaced(mixed.values[through.mlp]) for r in through.receivers}
-    logits = HookedModel(model, edits).logits(pairs.base.ids, pairs.base.positions)
-    return pairs.at_counted(logits)
-
-
 @examples(20)
 @given(SIZES)
 def test_a_swap_in_the_model_is_what_hooks_do(size):
@@ -229,15 +190,6 @@ def test_a_swap_in_the_model_is_what_hooks_do(size):
         torch.testing.assert_close(swapped.after(line), expected, rtol=1e-6, atol=1e-6)
 
 
-def naive_swap(program, pairs, row: int, lines) -> np.ndarray:
-    """A program's logits on one base, with lines as they are on its source, by the definition."""
-    size = int(pairs.sizes[row])
-    base, source = ((side.ids[row, :size].tolist(), int(side.positions[row, 0])) for side in (pairs.base, pairs.source))
-    theirs = naive.run(program, *source)
-    edits = {line: naive.Replacement(0.0, theirs[line]) for line in lines}
-    return naive.run(program, *base, edits)["logits"]
-
-
 def test_a_swap_in_a_program_is_what_the_definition_says():
     transformer = lively(3, 1, 2)
     program = simplify(translate(transformer, ANSWERS.vocabulary, ANSWERS.output))
@@ -254,20 +206,6 @@ def test_a_swap_in_a_program_is_what_the_definition_says():
 
 
 # ----------------------------------------------------------------------------------------- programs of one model
-
-
-def split_program(seed: int):
-    """A program with an MLP of several variables, and the same with the MLP split."""
-    transformer = load_model(lively_gpt2(seed, 1, 1).float())  # the passes' precision
-    components = Components(transformer)
-    graph = components.whole()
-    graph = type(graph)(graph.anatomy, graph.kept, graph.constants, dict.fromkeys(graph.live_receivers(), 1.7))
-    program = simplify(write_program(transformer, graph.edits, ANSWERS.vocabulary, ANSWERS.output))
-    oracle = Oracle.draw(transformer, ANSWERS, 20, np.random.default_rng(0), batch_size=10)
-    [mlp] = [s for s in program.statements if isinstance(s, ElementWise)]
-    parts = split(program, mlp.name, oracle)
-    assert parts is not None
-    return transformer, program, simplify(parts), mlp
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -311,3 +249,19 @@ def test_what_was_replaced_is_known_by_its_numbers():
     uniform = [replace(s, selectors=()) if s is aggregate else s for s in program.statements]
     assert origin_of(replace(program, statements=tuple(uniform)), aggregate.name, program) == "approximated"
     assert {origin_of(program, line, None) for line in Mechanism.of(program).lines} == {"unknown"}
+
+
+def test_a_project_over_a_norm_that_stands_before_what_it_reads():
+    """The norm does not hear a1, so that a1 from the source is the same for the project and for its input."""
+    tokens, generator = ANSWERS.vocabulary.tokens, torch.Generator().manual_seed(0)
+    count = len(tokens)
+    text = f"vocab = [{', '.join(tokens)}]\nspecial = [BOS, SEP, EOS, PAD]\npositions = 40\n"
+    text += "n1 = norm(token, one, op=N, eps=0.1)\na1 = aggregate(s=[], v=token)  # layer 0 head 0\n"
+    text += "logits1 = project(inp=a1/n1, op=R)  # layer 0 head 0 -> out\nprediction = softmax(logits1)  # out\n"
+    shapes = {"N.0": (count, 4), "N.1": (1, 4), "R": (count, count)}
+    program = parse(text, {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()})
+    for pairs in trials_of(lively(3, 1, 2)).batches:
+        swaps = {line: ProgramSwap((line,)) for line in ("a1", "logits1")}
+        own = SwappedProgram(program, pairs, swaps)
+        assert not torch.equal(own.after("logits1"), own.before)
+        torch.testing.assert_close(own.after("logits1"), own.after("a1"))

@@ -21,9 +21,12 @@ from drasp.certificates.tree import Listed, Words
 from drasp.errors import DraspError
 from drasp.language import Interpreter, Program, function_primitive, parse, same_basis
 from drasp.language.function_primitives import _REGISTRY as LIBRARY
-from drasp.loading import load_model_and_task
+from drasp.loading import load_model_and_task, resolve_model
+from drasp.model_files import digest, load_model
 from drasp.tasks import TASKS, Language, Task, answer_task, each_row, language_task
+from drasp.tasks.framed import language_of
 from drasp.transformer import Transformer
+from drasp.zoo import zoo_models
 
 ABCDE = """
 vocab = [a, b, c, d, e, BOS, SEP, EOS, PAD]
@@ -257,7 +260,7 @@ def test_what_is_too_close_to_call_is_undecided():
     assert close.results["against_task"]["status"] == "undecided"
     assert close.results["against_task"]["undecided"] == 1
     assert close.results["against_task"]["length"] == 1
-    assert "undecided: 1 answers up to length 2 are too close to call; proved for all 2 strings" in close.line
+    assert "undecided: 1 answers up to length 2 are too close to call; proved for all 2 strings" in close.lines
 
 
 def test_all_offsets_are_looked_at():
@@ -278,7 +281,7 @@ def test_all_offsets_are_looked_at():
     made = certify(program, None, task, 6, all_offsets=True)
     assert made.status == "refuted"
     assert made.results["against_task"]["counterexample"]["offset"] == 1
-    assert "(offset 1)" in made.line
+    assert "(offset 1)" in made.lines
     table[1::2, 3] = 1
     table[0::2, 3] = -1
     from_1 = certify(replace(program, tensors={"R": table}), None, task, 6, all_offsets=True)
@@ -334,10 +337,11 @@ def test_the_greatest_length_that_there_is_time_for():
     assert made is not None
     assert made.results["against_model"]["length"] == 150
     assert made.sentence.startswith("proved for all 151 strings up to length 150, smallest margin ")
-    assert made.line.startswith(
+    assert made.lines.startswith(
         f"program against the model, at offset 0: {made.sentence}\nprogram against task tomita2"
     )
-    assert json.loads(json.dumps(made.record))["against_model"]["inputs"] == 151
+    assert made.line == f"{made.lines.splitlines()[0]}; against task tomita2: the same"
+    assert (made.record.against_model.inputs, made.record.sentence) == (151, made.sentence)
     own = answer_task("own", "01", each_row(lambda x: x[-1:]), lengths=range(1, 20), longest_input=20, room=20)
     assert certified(parse(MAJORITY), model, own, seconds=1.0) is None
 
@@ -349,9 +353,9 @@ def test_certificates_hold_and_tampered_ones_are_refused(abcde, tmp_path):
     """By drasp and by the checker that lies beside them, which runs without drasp."""
     file = tmp_path / "deep" / "certificate.json"
     abcde.save(file)
-    assert check_certificate(file).line == abcde.line
+    assert check_certificate(file).lines == abcde.lines
     held = _standalone(file)
-    assert (held.returncode, held.stdout) == (0, f"{file}: holds\n{abcde.line}\n")
+    assert (held.returncode, held.stdout) == (0, f"{file}: holds\n{abcde.lines}\n")
     for name, tamper in _TAMPERINGS.items():
         content = json.loads(file.read_text())
         tamper(content)
@@ -456,3 +460,17 @@ def test_the_commands_refuse_what_makes_no_sense(tmp_path):
     assert "expected a certificate with schema_version 1" in fails("check-certificate", out)
     out.write_text('{"schema_version": 1}')
     assert "not a whole certificate" in fails("check-certificate", out)
+
+
+def test_the_table_of_language_models_is_of_the_zoo_and_in_the_documentation():
+    root = Path(__file__).parents[1]
+    rows = {row["model"]: row for row in json.loads((root / "bench/certificates.json").read_text())}
+    documented = (root / "docs/certificates.md").read_text()
+    languages = [model.name for model in zoo_models() if language_of(TASKS[model.name]) is not None]
+    assert set(languages) <= set(rows)
+    for name, row in rows.items():
+        found = row["found"]["against_model"]
+        assert f"| {row['lines']} | " in documented
+        assert f"| {found['inputs']:,} strings up to {found['length']} | " in documented
+        if name in languages:
+            assert row["digest"] == digest(load_model(resolve_model(name)))

@@ -10,7 +10,8 @@ import pytest
 from cases import CASES
 from command import drasp, fails
 from drasp.language import load_program, program_files
-from drasp.model_files import load_model, write_folder
+from drasp.model_files import model_files
+from drasp.output_folder import write_files
 from drasp.transformer import Shape, initial_weights
 from random_models import random_gpt2
 
@@ -54,7 +55,7 @@ def test_translate_writes_the_program_in_all_forms(model, tmp_path):
 
 def test_translate_names_the_tokens_of_a_task(tmp_path):
     shape = Shape(n_vocab=6, n_positions=154, d_model=8, n_layers=1, n_heads=1, d_hidden=32)
-    write_folder(tmp_path / "model", shape, initial_weights(shape, seed=0))
+    write_files(tmp_path / "model", model_files(shape, initial_weights(shape, seed=0)))
     result = drasp("translate", tmp_path / "model", "--task", "bin_majority", "--out", tmp_path / "out")
     assert result.code == 0, result.err
     assert load_program(tmp_path / "out").vocabulary.tokens == ("0", "1", "BOS", "SEP", "EOS", "PAD")
@@ -142,6 +143,6 @@ def test_the_public_names_exist():
     import drasp as package
 
     assert all(getattr(package, name) is not None for name in package.__all__)
-    assert package.load_model is load_model
+    assert package.load_program is load_program
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = package.nothing

@@ -19,7 +19,7 @@ TRAIN = ["train", "bin_majority", "--dropout", "0.1", "--steps", "700", "--patie
 
 
 @dataclass
-class Result:
+class CommandResult:
     code: int
     stdout: str
     stderr: str
@@ -29,7 +29,7 @@ class Result:
 def drasp(monkeypatch, capsys, tmp_path):
     """Runs the command in an empty folder, in this process."""
 
-    def run(*arguments: str) -> Result:
+    def run(*arguments: str) -> CommandResult:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["drasp", *arguments])
         try:
@@ -39,7 +39,7 @@ def drasp(monkeypatch, capsys, tmp_path):
             code = end.code
         out, err = capsys.readouterr()
         # Python prints a message given to sys.exit, and ends with 1.
-        return Result(1, out, f"{err}{code}\n") if isinstance(code, str) else Result(code or 0, out, err)
+        return CommandResult(1, out, f"{err}{code}\n") if isinstance(code, str) else CommandResult(code or 0, out, err)
 
     return run
 
@@ -54,7 +54,7 @@ def test_tasks_are_listed_with_examples(drasp):
 @pytest.mark.long
 def test_killed_and_resumed_ends_like_an_uninterrupted_run(drasp, tmp_path):
     """Of so many steps that a run does not end before it is stopped, even where other work comes between."""
-    train = [*TRAIN, "--steps", "3000"]
+    train = [*TRAIN, "--steps", "6000"]
     assert drasp(*train, "--out", "whole", "--quiet").stdout == ""
     command = [sys.executable, "-c", "from drasp.cli import main; main()", *train, "--out", "cut"]
     for how in (signal.SIGINT, signal.SIGKILL):
@@ -104,7 +104,7 @@ def test_an_own_task_is_trained_and_remembered_by_name(drasp, tmp_path):
     ("arguments", "message"),
     [
         (["train", "parety"], "unknown task 'parety'; the nearest are parity"),
-        (["train", "none.py:mine"], "task file none.py: no such file"),
+        (["train", "none.py:mine"], "none.py: no such file; expected a task file"),
         (["train", "sort", "--heads", "3"], "--dim 16: expected a multiple of --heads 3"),
         (["train", "sort", "--out", "/proc/nowhere/m"], "/proc"),
         (["train", "sort", "--search", "--checkpoints"], "--checkpoints: a search keeps only the best"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from drasp.compiler import compile_program
 from drasp.compiler.positions import in_few_dimensions
-from drasp.compiler.scores import LEAK, Score, hard_gap, lowered, picks_one
+from drasp.compiler.scores import LEAK, ScoreTerm, hard_gap, lowered, picks_one
 from drasp.compiler.values import Values
 from drasp.language import Interpreter, Program, parse
 from drasp.language.bases import Positions, Tokens, size
@@ -25,7 +25,7 @@ VOCABULARY = Vocabulary.with_specials(("a", "b", "c"))
 BASES = {"token": Tokens(VOCABULARY), "pos": Positions(9)}
 
 
-def random_scores(rng: random.Random) -> list[Score]:
+def random_scores(rng: random.Random) -> list[ScoreTerm]:
     """What one to three selects of the library, or stored ones, add up to."""
     scores = []
     for _ in range(rng.randint(1, 3)):
@@ -39,7 +39,7 @@ def random_scores(rng: random.Random) -> list[Score]:
             primitives = [("diagonal", ()), ("kth_diagonal", (-1,)), ("every_kth", (3, 1)), ("increasing", ())]
             op = PrimitiveTensor(*rng.choice(primitives), rng.choice([1.0, 12.5, 10_000.0, -20_000.0]))
             tensor = torch.tensor(build(op, None, rows, columns))
-        scores.append(Score("s", query, key, tensor))
+        scores.append(ScoreTerm("s", query, key, tensor))
     return scores
 
 
@@ -69,17 +69,19 @@ def test_lowered_scores_attend_alike(rng):
 def test_scores_of_mixtures_keep_their_size():
     tensor = torch.eye(7, dtype=torch.float64) * 10_000
     values = {"token": Values.ONE_HOT, "one-hot": Values.ONE_HOT, "mixture": Values.SHARES, "any": Values.ANY}
-    [low] = lowered([Score("s", "token", "mixture", tensor)], values, 9)
+    [low] = lowered([ScoreTerm("s", "token", "mixture", tensor)], values, 9)
     assert torch.equal(low.tensor, tensor)
-    [low] = lowered([Score("s", "token", "one-hot", tensor)], values, 9)
+    [low] = lowered([ScoreTerm("s", "token", "one-hot", tensor)], values, 9)
     assert low.tensor.max() == pytest.approx(hard_gap(9))
     # Beside small scores of a mixture it must outweigh these, and beside anything it stays what it was.
     low, small = lowered(
-        [Score("s", "token", "one-hot", tensor), Score("s", "token", "mixture", tensor / 1e4)], values, 9
+        [ScoreTerm("s", "token", "one-hot", tensor), ScoreTerm("s", "token", "mixture", tensor / 1e4)], values, 9
     )
     assert low.tensor.max() == pytest.approx(1 + hard_gap(9))
     assert small.tensor.max() == 1
-    low, _ = lowered([Score("s", "token", "one-hot", tensor), Score("s", "token", "any", tensor / 1e4)], values, 9)
+    low, _ = lowered(
+        [ScoreTerm("s", "token", "one-hot", tensor), ScoreTerm("s", "token", "any", tensor / 1e4)], values, 9
+    )
     assert torch.equal(low.tensor, tensor)
 
 
@@ -96,9 +98,9 @@ def test_scores_of_mixtures_keep_their_size():
 )
 def test_a_head_that_always_picks_one_position_is_known(primitive, arguments, picks):
     tensor = torch.tensor(build(PrimitiveTensor(primitive, arguments), None, BASES["pos"], BASES["pos"]))
-    assert picks_one([Score("s", "pos", "pos", tensor)], 9) == picks
-    assert not picks_one([Score("s", "pos", "pos", tensor / 10_000)], 9), "a soft choice is none"
-    assert not picks_one([Score("s", "token", "pos", tensor)], 9)
+    assert picks_one([ScoreTerm("s", "pos", "pos", tensor)], 9) == picks
+    assert not picks_one([ScoreTerm("s", "pos", "pos", tensor / 10_000)], 9), "a soft choice is none"
+    assert not picks_one([ScoreTerm("s", "token", "pos", tensor)], 9)
 
 
 # -------------------------------------------------------------------------------------- distances

@@ -2,12 +2,18 @@
 
 import random
 import time
+from collections.abc import Collection
+from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 import pytest
+from automata.fa.dfa import DFA
+from automata.fa.nfa import NFA
 
 from command import drasp, fails
-from drasp.crasp.automaton import Automaton, decide, null_space, of_task, strong_components
+from crasp_programs import random_crasp
+from drasp.crasp.automaton import Automaton, Confused, Decision, decide, null_space, of_task, strong_components
 from drasp.crasp.interpreter import all_strings, answers
 from drasp.crasp.text import parse, to_text
 from drasp.crasp.witness import witness
@@ -86,20 +92,222 @@ def test_languages_that_have_programs(expression, letters):
         ("(aabb|ab)*aa*", "ab"),
         ("((a|b)(a|b))*", "ab"),  # even length
         ("(cba|ca)*", "abc"),  # one b or none between c and a
+        ("(a|c)*ab*", "abc"),  # letters fix their targets in its component, but not whether b leads out of it
     ],
 )
 def test_languages_that_have_none(expression, letters):
     assert not in_crasp(expression, letters)
 
 
+LAST_LETTER = {
+    "(a|b)*b": 'said = "b"',
+    "(a+b+)+": 'early = ("b" && ((# "a") == 0))\nsaid = ("b" && ((# early) == 0))',
+    "(b*ac)*": """
+    open = ((# "a") - (# "c"))
+    wrong = (((open < 0) || (open > 1)) || ("b" && (open == 1)))
+    said = ("c" && ((# wrong) == 0))
+    """,
+}
+"""Languages of which the last letter must be seen, and programs by hand. Lists of languages that ask for the answer
+after the word have them as not in C-RASP."""
+
+
+@pytest.mark.parametrize("expression", LAST_LETTER)
+def test_languages_of_which_the_last_letter_must_be_seen(expression):
+    automaton = Automaton.of_expression(expression)
+    decision, program = decide(automaton), parse(LAST_LETTER[expression])
+    assert decision.in_crasp
+    assert not decision.in_crasp_after_end
+    for word in (w for length in range(1, 11 if len(automaton.letters) == 2 else 8) for w in words(automaton, length)):
+        said = answers(program, np.array([word]), automaton.letters)[0, -1]
+        assert said == automaton.accepts([automaton.letters[i] for i in word])
+    # The marker is a letter like any other.
+    assert not decide(marked(automaton)).in_crasp
+
+
+def words(automaton: Automaton, length: int):
+    return product(range(len(automaton.letters)), repeat=length)
+
+
+def marked(automaton: Automaton) -> Automaton:
+    """That of the language with an end marker behind each word."""
+    last, sink = len(automaton.step), len(automaton.step) + 1
+    rows = [(*row, last if state in automaton.final else sink) for state, row in enumerate(automaton.step)]
+    rows += [(sink,) * (len(automaton.letters) + 1)] * 2
+    letters = (*automaton.letters, "$")
+    found = DFA(
+        states=set(range(len(rows))),
+        input_symbols=set(letters),
+        transitions={state: dict(zip(letters, row, strict=True)) for state, row in enumerate(rows)},
+        initial_state=0,
+        final_states={last},
+    )
+    return Automaton.of(found, letters)
+
+
+@in_both
+def test_answers_at_an_end_marker():
+    rng, found = random.Random(11), set[tuple[bool, bool]]()
+    for _ in range(part(300)):
+        automaton = Automaton.of_expression(random_expression(rng, 5), "abc")
+        decision = decide(automaton)
+        assert decide(marked(automaton)).in_crasp == decision.in_crasp_after_end
+        found.add((decision.in_crasp, decision.in_crasp_after_end))
+    assert {(True, True), (False, False)} <= found <= {(True, True), (True, False), (False, False)}
+
+
+def test_powers_of_a_word():
+    """w* is star-free exactly if w is no power of a shorter word (McNaughton and Papert); here all such are in C-RASP,
+    and what counts modulo a number is not.
+    """
+    for length in range(1, 8):
+        for word in map("".join, product("ab", repeat=length)):
+            is_power = any(word == word[:n] * (length // n) for n in range(1, length))
+            assert in_crasp(f"({word})*", "ab") != is_power
+
+
+def dfa(expression: str) -> DFA:
+    return DFA.from_nfa(NFA.from_regex(expression, input_symbols=set("abc"))).to_complete()
+
+
+def changed(found: DFA, **parts: Any) -> DFA:
+    names = ("states", "input_symbols", "transitions", "initial_state", "final_states")
+    return DFA(**{name: parts.get(name, getattr(found, name)) for name in names})
+
+
+def with_letters(found: DFA, meaning: dict[str, str]) -> DFA:
+    """The words that, letter by letter, mean words of the language."""
+    steps = {state: {x: row[old] for x, old in meaning.items()} for state, row in found.transitions.items()}
+    return changed(found, input_symbols=set(meaning), transitions=steps)
+
+
+@in_both
+def test_closure_of_random_languages():
+    """What substitution in a formula proves: Boolean combinations, quotients by a letter, letters that mean others."""
+    rng = random.Random(3)
+
+    def in_(found: DFA, letters: str = "abc") -> bool:
+        return decide(Automaton.of(found, letters)).in_crasp
+
+    seen = {True: 0, False: 0}
+    for _ in range(part(200)):
+        one, other = (dfa(random_expression(rng, depth)) for depth in (5, 4))
+        is_in = in_(one)
+        seen[is_in] += 1
+        assert in_(one.complement()) == is_in
+        # No formula is asked about the empty word.
+        first, start = max(one.states) + 1, one.initial_state
+        final = one.final_states | (set() if start in one.final_states else {first})
+        steps = {**one.transitions, first: one.transitions[start]}
+        toggled = changed(one, states={*steps}, transitions=steps, initial_state=first, final_states=final)
+        assert in_(toggled) == is_in
+        assert in_(with_letters(one, {"a": "a", "b": "b", "c": "c", "d": rng.choice("abc")}), "abcd") == is_in
+        if is_in:
+            assert in_(with_letters(one, {x: rng.choice("abc") for x in "abc"}))
+            for x in "abc":
+                assert in_(changed(one, initial_state=one.transitions[start][x]))
+                before = {state for state in one.states if one.transitions[state][x] in one.final_states}
+                assert in_(changed(one, final_states=before))
+            if in_(other):
+                assert all(map(in_, (one & other, one | other, one - other)))
+    assert min(seen.values()) > 0
+
+
+# ------------------------------------------------------------------------- the words of the proof
+
+
+def path(automaton: Automaton, start: int, end: int, inside: Collection[int]) -> list[int]:
+    """The letters of a shortest path."""
+    found = {start: list[int]()}
+    for state in (queue := [start]):
+        for letter, target in enumerate(automaton.step[state]):
+            if target not in found and target in inside:
+                found[target] = [*found[state], letter]
+                queue.append(target)
+    return found[end]
+
+
+def told_apart_by(automaton: Automaton, one: int, other: int) -> list[int]:
+    """A shortest word that is accepted from one of two states only."""
+    found = {(one, other): list[int]()}
+    for pair in (queue := [(one, other)]):
+        if (pair[0] in automaton.final) != (pair[1] in automaton.final):
+            return found[pair]
+        for letter, (left, right) in enumerate(zip(*(automaton.step[state] for state in pair), strict=True)):
+            if (left, right) not in found:
+                found[left, right] = [*found[pair], letter]
+                queue.append((left, right))
+    raise AssertionError("the automaton is not minimal")
+
+
+def words_of_the_proof(decision: Decision, confused: Confused, rng: random.Random) -> list[list[int]]:
+    """Rounds of a cycle through all transitions, some more often than others; then a way to either of two states, the
+    letter by which they part, and what tells the targets apart: one of the words is in the language, the other is not.
+    """
+    automaton = decision.automaton
+    [states] = [component.states for component in decision.components if confused.first in component.states]
+    edges = [(s, x, t) for s in states for x, t in enumerate(automaton.step[s]) if t in states]
+    rounds, here = list[int](), states[0]
+    for state, letter, target in rng.sample(many := [e for e in edges for _ in range(rng.randint(1, 5))], len(many)):
+        rounds += [*path(automaton, here, state, states), letter]
+        here = target
+    rounds += path(automaton, here, states[0], states)
+    begun = path(automaton, 0, states[0], range(len(automaton.step))) + rounds * 40
+    letter = automaton.letters.index(confused.letter)
+    targets = [automaton.step[state][letter] for state in (confused.first, confused.second)]
+    rest = [letter, *told_apart_by(automaton, *targets)]
+    return [[*begun, *path(automaton, states[0], s, states), *rest] for s in (confused.first, confused.second)]
+
+
+@in_both
+def test_no_program_tells_apart_the_words_that_the_proof_says_it_cannot():
+    """Not random programs, and not those that track the states of other languages: some cycle deceives each of them."""
+    rng = random.Random(5)
+    out = [decide(of_task(name)) for name in NOT_IN]
+    programs = []
+    while len(out) < part(60) or len(programs) < part(100):
+        decision = decide(Automaton.of_expression(random_expression(rng, 5), "abc"))
+        several = any(len(component.states) > 1 for component in decision.components)
+        if decision.in_crasp and several:
+            programs.append(witness(decision))
+        elif not decision.in_crasp and len(decision.automaton.step) <= 12:
+            out.append(decision)
+    for decision in out:
+        letters, confused = decision.automaton.letters, decision.confused
+        pairs = [words_of_the_proof(decision, confused, rng) for _ in range(3)]
+        assert all(decision.automaton.accepts(a) != decision.automaton.accepts(b) for a, b in spelt(pairs, letters))
+        tried = [random_crasp(rng, letters) for _ in range(10)]
+        tried += rng.sample(programs, 5) if letters == ("a", "b", "c") else []
+        for program in tried:
+            assert any(says(program, one, letters) == says(program, other, letters) for one, other in pairs)
+
+
+@pytest.mark.parametrize("name", ["D2", "D4"])
+def test_programs_tell_apart_such_words_where_there_are_some(name):
+    """The same words for states that counts do tell apart: the program of the language is not deceived."""
+    rng, decision = random.Random(0), decide(of_task(name))
+    letters, step = decision.automaton.letters, decision.automaton.step
+    component = max(decision.components, key=lambda each: len(each.states))
+    assert len(component.states) > 1
+    for one, other in combinations(component.states, 2):
+        letter = next(x for x, targets in enumerate(zip(step[one], step[other], strict=True)) if len(set(targets)) > 1)
+        pair = words_of_the_proof(decision, Confused(one, other, letters[letter]), rng)
+        assert says(witness(decision), pair[0], letters) != says(witness(decision), pair[1], letters)
+
+
+def spelt(pairs, letters):
+    return [[[letters[i] for i in word] for word in pair] for pair in pairs]
+
+
+def says(program, word: list[int], letters: tuple[str, ...]) -> bool:
+    return bool(answers(program, np.array([word]), letters)[0, -1])
+
+
 @pytest.mark.parametrize("expression", ["(ab)*", "(aa)*", "(a|b)*a", "(b|ab)*a?", dyck(3), "(a|b)*b(aa)*", "(baab)*"])
 def test_the_class_is_closed_under_complement_and_renaming(expression):
-    from automata.fa.dfa import DFA
-    from automata.fa.nfa import NFA
-
-    dfa = DFA.from_nfa(NFA.from_regex(expression, input_symbols={"a", "b"}))
-    plain = decide(Automaton.of(dfa, "ab")).in_crasp
-    assert decide(Automaton.of(dfa.to_complete().complement(), "ab")).in_crasp == plain
+    found = DFA.from_nfa(NFA.from_regex(expression, input_symbols={"a", "b"}))
+    plain = decide(Automaton.of(found, "ab")).in_crasp
+    assert decide(Automaton.of(found.to_complete().complement(), "ab")).in_crasp == plain
     swapped = expression.translate(str.maketrans("ab", "ba"))
     assert in_crasp(swapped, "ab") == plain
 
@@ -164,6 +372,8 @@ def test_the_command(tmp_path):
     done = drasp("language", "--task", "tomita4")
     assert "not in C-RASP (for models without positions): states" in done.out
     assert '"in_crasp": false' in drasp("language", "(aa)*", "--json").out
+    assert "it takes the last letter" in drasp("language", "(a|b)*b").out
+    assert '"in_crasp_after_end": false' in drasp("language", "(a|b)*b", "--json").out
 
 
 def test_bad_input_ends_in_one_line(tmp_path):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crasp_programs import random_crasp
+from crasp_reader import TABLES, accepted
 from drasp.crasp import syntax as cr
 from drasp.crasp.interpreter import accepts, all_strings, answers, trace
 from drasp.crasp.text import parse, predefined, to_text
@@ -76,6 +77,23 @@ def test_the_interpreter_agrees_with_the_definition(seed):
 def test_what_is_written_reads_back(seed, extension):
     program = random_crasp(random.Random(seed), ("a", "b", "a b", "\\", "é"), extension)
     assert parse(to_text(program, ["a remark"])) == program
+
+
+@examples(100)
+@given(st.integers(0, 2**32))
+def test_other_readers_read_the_same(seed):
+    """Whatever they think binds more closely, and with `predefined.py` for the predicates of positions."""
+    rng = random.Random(seed)
+    program = random_crasp(rng, "ab", extension=True)
+    text, functions = to_text(program, ["a remark"]), predefined(program.predicates)
+    word = [rng.choice("ab") for _ in range(rng.randint(1, 6))]
+    found = {accepted(text, word, table, functions) for table in TABLES.values()}
+    assert found == {accepts(program, word)}
+
+
+def test_readers_differ_where_there_are_no_brackets():
+    text = 'n = (# "a")\nm = (# "b")\nx = ((3 * n - m) > 3)'
+    assert [accepted(text, list("aab"), table) for table in TABLES.values()] == [False, True, False]
 
 
 def test_dyck():
@@ -155,6 +173,6 @@ def test_mistakes(text, message):
 
 
 def test_a_token_with_a_quote_cannot_be_written():
-    program = cr.Program((cr.Definition("x", cr.Token('"')),))
+    program = cr.CraspProgram((cr.Definition("x", cr.Token('"')),))
     with pytest.raises(cr.CraspError, match="cannot be written"):
         to_text(program)

@@ -1,6 +1,7 @@
 """The decompiler as a whole, and the commands that a user types."""
 
 import json
+import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -13,25 +14,28 @@ from rich.console import Console
 from command import drasp, fails
 from drasp.causal import Evidence
 from drasp.cli.show import print_result
+from drasp.compiler import compile_program
 from drasp.decompiler.pipeline import decompile
 from drasp.decompiler.result import Point
 from drasp.decompiler.verify import verify
-from drasp.language import Interpreter, load_program
+from drasp.language import Interpreter, load_program, parse
 from drasp.language.syntax import Program
+from drasp.loading import resolve_model
 from drasp.measure import Share, predict
-from drasp.model_files import load_model
+from drasp.model_files import digest, load_model
+from drasp.naming.result import name_and_measure
+from drasp.records import CertificateRecord, read_record
+from drasp.results.certifying import with_certificate
+from drasp.results.files import save_decompiled
+from drasp.settings import QUICK
 from drasp.sites import OUT, Component
-from drasp.tasks import load_task
+from drasp.tasks import load_task, sequence_task
+from drasp.transformer import converted
 from drasp.translation import translate
-from drasp.zoo import resolve_model
 from published import FOLDER, needs_published_models
 from random_models import random_gpt2
 
 TASK = load_task("bin_majority")
-
-
-# What they share is decompiled once.
-pytestmark = pytest.mark.xdist_group("decompile")
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +45,13 @@ def majority():
 
 @pytest.fixture(scope="module")
 def result(majority):
-    return decompile(majority, TASK, quick=True)
+    return decompile(majority, TASK, settings=QUICK)
 
 
 @pytest.fixture(scope="module")
 def folder(result, tmp_path_factory):
     out = tmp_path_factory.mktemp("result") / "majority"
-    result.save(out, "bin_majority")
+    save_decompiled(result, out, "bin_majority")
     return out
 
 
@@ -84,7 +88,7 @@ def agreement(model, program: Program, task) -> float:
 )
 def test_small_models_of_the_zoo_become_short_programs(name, lines):
     model, task = load_model(resolve_model(name)), load_task(name)
-    result = decompile(model, task, quick=True)
+    result = decompile(model, task, settings=QUICK)
     assert result.verdict == "decompiled"
     assert result.final.lines <= lines
     assert agreement(model, result.program, task) >= 0.9
@@ -113,6 +117,13 @@ def test_a_long_program_comes_with_the_way_to_name_it(result):
     assert "- no names, since it has more than 12 lines: `drasp name out MODEL --out NAMED` tries" in shown(13)
 
 
+MINORITY = """vocab = [0, 1, BOS, SEP, EOS, PAD]
+special = [BOS, SEP, EOS, PAD]
+positions = 154
+a1 = aggregate(s=[], v=token)
+logits1 = project(inp=a1, op=(0->1; 1->0; EOS->EOS))
+prediction = softmax(logits1)
+"""
 LANGUAGE = load_task("abcde")
 
 
@@ -123,23 +134,42 @@ def speller():
 
 @pytest.fixture(scope="module")
 def language(speller):
-    return decompile(speller, LANGUAGE, quick=True)
+    return decompile(speller, LANGUAGE, settings=QUICK)
 
 
 @pytest.mark.long
 def test_the_same_seed_gives_the_same_result(speller, language):
-    again = decompile(speller, LANGUAGE, quick=True)
+    again = decompile(speller, LANGUAGE, settings=QUICK)
     assert again.program == language.program
     assert all(torch.equal(again.program.tensors[k], v) for k, v in language.program.tensors.items())
     assert again.pick.match == language.pick.match
     assert again.final.evidence == language.final.evidence
 
 
+@pytest.mark.long
 def test_a_language_by_its_last_token(language):
     assert [type(s).__name__ for s in language.program.statements] == ["Project", "Prediction"]
     assert language.pick.match.value >= 0.99
     assert (language.verdict, language.grade, language.reasons) == ("decompiled", "complete", [])
     assert Component("mlp", 0) in {site.sender for site in language.program.statements[0].sites if site != OUT}
+
+
+def test_a_model_in_double_precision_is_searched_in_single():
+    program = parse(
+        "vocab = [a, b, c]\npositions = 8\na1 = aggregate(s=[], v=token)\n"
+        "logits1 = project(inp=a1, op=(inp==out))\nprediction = softmax(logits1)\n"
+    )
+    model = converted(compile_program(program).transformer, lambda weight: weight.double())
+    task = sequence_task(
+        "most", "abc", lambda rng, n: [(rng.integers(0, 3, rng.integers(2, 7)), None) for _ in range(n)]
+    )
+    result = decompile(model, task, settings=QUICK)
+    assert (result.verdict, result.grade) == ("decompiled", "complete")
+    assert result.identity.model_digest == digest(model)
+    assert {tensor.dtype for tensor in result.program.tensors.values()} <= {torch.float32}
+    named = name_and_measure(translate(model, task.vocabulary), model, task, 0, lambda step, program, match: None)
+    assert named.match.value >= 0.9
+    assert named.model_digest == digest(model)
 
 
 def test_the_program_as_pruned_has_the_models_own_numbers(majority, result):
@@ -154,7 +184,7 @@ def test_the_program_as_pruned_has_the_models_own_numbers(majority, result):
 
 @pytest.mark.long
 def test_what_is_accepted_is_told(speller, language):
-    by_answers = decompile(speller, LANGUAGE, quick=True, accept="answers")
+    by_answers = decompile(speller, LANGUAGE, settings=QUICK, accept="answers")
     assert by_answers.identity.settings["accept"] == "answers"
     assert by_answers.final.lines <= language.final.lines
     assert by_answers.verdict == ("decompiled" if by_answers.final.causal else "answers_only")
@@ -193,6 +223,26 @@ def test_why_a_program_only_answers_is_said(result):
     assert "decompiled:" not in console.file.getvalue()
 
 
+def test_what_is_proved_or_refuted_of_a_result_stands_before_its_verdict(result, majority):
+    def shown(found) -> str:
+        console = Console(file=StringIO(), width=60)
+        print_result(console, with_certificate(found, majority, TASK), Path("out"))
+        return console.file.getvalue().splitlines()[-2]
+
+    last = shown(result)
+    assert re.fullmatch(
+        r"program against the model, at offset 0: proved for all [\d,]+ inputs up to length \d+, "
+        r"smallest margin [\d.]+; against task bin_majority: the same",
+        last,
+    )
+    # Which digit is the rarer: wrong for the shortest inputs.
+    program = parse(MINORITY)
+    wrong = shown(replace(result, final=replace(result.final, program=program)))
+    assert "the model, at offset 0: refuted: after BOS 0 SEP the program says 1, the model 0;" in wrong
+    mine = sequence_task("mine", TASK.vocabulary.tokens, lambda rng, n: [([0, 1], None)] * n)
+    assert with_certificate(result, majority, mine).certificate is None  # nobody knows what else it can draw
+
+
 def test_the_files_hold_the_result(result, folder):
     record = json.loads((folder / "result.json").read_text())
     assert load_program(folder) == result.program
@@ -216,11 +266,14 @@ def test_the_files_hold_the_result(result, folder):
 def test_another_program_can_be_picked_without_running_again(result, folder, tmp_path):
     other = tmp_path / "other"
     longer = Point(translate(load_model(resolve_model("bin_majority")), TASK.vocabulary), Share(2000, 2000))
-    replace(result, frontier=(result.pick, longer)).save(other, "bin_majority")
+    proof = CertificateRecord("proved", "proved for all", "the model: proved for all", 3)
+    save_decompiled(replace(result, frontier=(result.pick, longer), certificate=proof), other, "bin_majority")
+    assert read_record(other).certificate == proof
     assert load_program(other).lines == 3
     assert drasp("decompile", "bin_majority", "--out", other, "--pick", "19").code == 0
     assert load_program(other).lines == json.loads((other / "result.json").read_text())["lines"] == 19
     assert load_program(other / "pruned.drasp").lines == 19
+    assert read_record(other).certificate is None  # nobody has looked at this program
     there = f"no program of that many lines; there are {result.pick.lines}, 19"
     assert there in fails("decompile", "x", "--out", other, "--pick", "7")
     assert "no result to pick from" in fails("decompile", "x", "--out", tmp_path, "--pick", "5")
@@ -234,8 +287,14 @@ def test_decompile_command(tmp_path):
     )
     assert "decompiled (complete): 2 lines" in finished.out
     assert "cut components: what does not matter" in finished.err
-    printed = drasp("decompile", "abcde", "--quick", "--out", tmp_path / "out", "--json")
-    assert json.loads(printed.out)["lines"] == 2
+    assert "; against task abcde: the same" in finished.out.splitlines()[-2]
+
+
+@pytest.mark.long
+def test_decompile_command_for_other_programs(tmp_path):
+    printed = drasp("decompile", "tomita2", "--quick", "--out", tmp_path / "other", "--json")
+    said = json.loads(printed.out)
+    assert (said["lines"], said["certificate"]["status"]) == (2, "proved")
     assert printed.err == ""
 
 
@@ -264,9 +323,9 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_ends_alike(tmp_path, sp
     transformer, task, whole = speller, LANGUAGE, language
     checkpoint = tmp_path / "abcde.decompiling"
     with pytest.raises(StoppedError):
-        decompile(transformer, task, quick=True, checkpoint=checkpoint, report=stop_after(6))
+        decompile(transformer, task, settings=QUICK, checkpoint=checkpoint, report=stop_after(6))
     heard = []
-    again = decompile(transformer, task, quick=True, checkpoint=checkpoint, resume=True, report=heard.append)
+    again = decompile(transformer, task, settings=QUICK, checkpoint=checkpoint, resume=True, report=heard.append)
     assert again.program == whole.program
     assert all(torch.equal(again.program.tensors[k], v) for k, v in whole.program.tensors.items())
     assert steps(again) == steps(whole)
@@ -280,9 +339,9 @@ def test_a_resume_file_that_does_not_fit_ends_in_one_line(tmp_path, speller):
     file = tmp_path / "out.decompiling"
     file.write_bytes(b"damaged")
     assert "go on with --resume, or remove" in fails("decompile", "abcde", "--out", out)
-    assert "not the state of a decompilation" in fails("decompile", "abcde", "--out", out, "--resume")
+    assert "not what drasp has written there, or damaged" in fails("decompile", "abcde", "--out", out, "--resume")
     file.unlink()
-    decompile(speller, LANGUAGE, quick=True, checkpoint=file)
+    decompile(speller, LANGUAGE, settings=QUICK, checkpoint=file)
     message = fails("decompile", "abcde", "--out", out, "--resume")
     assert "was begun with quick True, found False" in message
 

@@ -10,55 +10,28 @@ from hypothesis import strategies as st
 
 from drasp.decompiler.checkpoint import State
 from drasp.decompiler.components import Components, Graph
-from drasp.decompiler.elimination import Judge, Move, eliminate, squeeze
+from drasp.decompiler.cutting import squeeze_lines, write_dense_graph
+from drasp.decompiler.elimination import EliminationJudge, Move, eliminate, squeeze
 from drasp.decompiler.gates import GatedModel, Learnt
 from drasp.decompiler.harm import harm_by_edge, harm_by_line
-from drasp.decompiler.lines import operand_means, with_bias
 from drasp.decompiler.moves import norm_lines
-from drasp.decompiler.pipeline import squeeze_lines, write_dense_graph
-from drasp.decompiler.program_gates import ProgramGates, path_gates, product_gates
-from drasp.decompiler.search import QUICK, Search
+from drasp.decompiler.search import Search
+from drasp.fitting.dropping import with_bias
+from drasp.fitting.means import operand_means
 from drasp.fitting.oracle import Oracle, answering
-from drasp.language import Interpreter, check
+from drasp.language import Interpreter, Program, check
 from drasp.measure import predict
 from drasp.rewriting.simplify import simplify
-from drasp.rewriting.tidy import fold_constants, renumbered
+from drasp.rewriting.tidy import bias_of, fold_constants, renumbered
+from drasp.settings import QUICK, Settings
 from drasp.sites import OUT, POSITION, TOKEN, Component, Edge, Receiver
 from drasp.tasks import load_task
-from drasp.transformer import Shape, Transformer, assemble, initial_weights
 from drasp.wiring import write_program
 from effort import examples
+from small_graphs import TASK, difference, only_token_to_output, oracle, random_graph, random_transformer
 
-TASK = load_task("bin_majority_interleave")
 LANGUAGE = load_task("D2")
 HEAD, MLP = Component("head", 0, 0), Component("mlp", 0)
-
-
-def random_transformer(seed: int, layers: int, heads: int, task=TASK) -> Transformer:
-    shape = Shape(len(task.vocabulary), task.n_positions, 4 * heads, layers, heads, 8)
-    generator = torch.Generator().manual_seed(seed)
-    weights = {
-        name: tensor + 0.4 * torch.randn(tensor.shape, generator=generator)
-        for name, tensor in initial_weights(shape, seed).items()
-    }
-    return assemble(shape, weights)
-
-
-def oracle(transformer: Transformer, task=TASK, count: int = 24) -> Oracle:
-    return Oracle.draw(transformer, task, count, np.random.default_rng(0), batch_size=8)
-
-
-def random_graph(components: Components, means, seed: int) -> Graph:
-    rng = np.random.default_rng(seed)
-    graph = components.whole()
-    graph = graph.cut([edge for edge in graph.anatomy.edges if rng.random() < 0.4], means)
-    norms = {receiver: 1.7 for receiver in graph.live_receivers() if rng.random() < 0.3}
-    return replace(graph, norms=norms)
-
-
-def difference(run, other, pool: Oracle) -> float:
-    with torch.no_grad():
-        return max(float(((run(b) - other(b)).abs() * b.valid[..., None]).max()) for b in pool.batches)
 
 
 models = st.tuples(st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 2))
@@ -132,8 +105,8 @@ def cutting(components: Components, means) -> list[Move[Graph]]:
     return [move(edge) for edge in components.anatomy.edges]
 
 
-def judge(components: Components, pool: Oracle) -> Judge[Graph]:
-    return Judge(
+def judge(components: Components, pool: Oracle) -> EliminationJudge[Graph]:
+    return EliminationJudge(
         stands=lambda _: True,
         loss=lambda graph: pool.mean_loss(lambda b: components.logits(graph, b)),
         match=lambda graph, target: pool.match_if(lambda b: components.logits(graph, b), target),
@@ -141,17 +114,8 @@ def judge(components: Components, pool: Oracle) -> Judge[Graph]:
         settle=lambda graph: graph,
         settle_longer=lambda graph: graph,
         hopeless=1.0,
-        near=0.1,
+        settings=Settings(near=0.1),
     )
-
-
-def only_token_to_output() -> Transformer:
-    """A model whose logits depend on the token alone: head and MLP send nothing, positions are all the same."""
-    shape = Shape(len(TASK.vocabulary), TASK.n_positions, 8, 1, 1, 8)
-    weights = {k: v * 20 if "wte" in k else v for k, v in initial_weights(shape, 0).items()}
-    for name in ("h.0.attn.c_proj.weight", "h.0.mlp.c_proj.weight", "wpe.weight"):
-        weights[f"transformer.{name}"] = torch.zeros_like(weights[f"transformer.{name}"])
-    return assemble(shape, weights)
 
 
 def test_elimination_finds_what_changes_nothing_and_keeps_what_is_needed():
@@ -200,14 +164,33 @@ def test_squeezing_keeps_what_is_needed_to_the_last():
 
 def test_a_graph_that_stays_dense_is_written_exactly_and_squeezed_until_it_is_short():
     search = Search(random_transformer(0, 1, 1), TASK, 0, lambda _: None, QUICK, max_lines=6)
-    state = write_dense_graph(search, State(search.components.whole()))
+    state = write_dense_graph(State(search.components.whole()), search)
     [written] = search.progress.found
     assert written.match == 1.0
     assert written.lines > 6
-    shorter = squeeze_lines(search, state).program
+    shorter = squeeze_lines(state, search).program
     assert shorter is not None
     assert simplify(shorter).lines <= 6
     assert search.progress.found[-1].lines <= 6
+
+
+def _with_less_of(program: Program, name, share: float, means) -> Program:
+    """With a little of a line given up for its mean."""
+    kind, line, *operands = name
+    statement, tensors = program.find(line), dict(program.tensors)
+    if kind == "select":
+        [tensor] = statement.tensor_names
+    elif kind == "project":
+        [tensor], operands = statement.tensor_names, [statement.input]
+        [constant] = bias_of(program).tensor_names
+        tensors[constant] = tensors[constant] + share * means[statement.input] @ tensors[tensor]
+    else:
+        network, place = statement.stored, statement.inputs.index(operands[0])
+        tensor, constant = f"{network}.{place}", f"{network}.hidden_bias"
+        left = means[operands[0]] @ tensors[tensor] @ tensors[f"{network}.hidden"]
+        tensors[constant] = tensors[constant] + share * left
+    tensors[tensor] = (1 - share) * tensors[tensor]
+    return program.with_tensors(tensors)
 
 
 @pytest.mark.long
@@ -220,18 +203,10 @@ def test_the_harm_of_losing_a_line_is_that_of_losing_a_little_of_it_scaled_up(ta
     pool = Oracle.draw(Interpreter(program), task, 200, np.random.default_rng(0), batch_size=1)
     means = operand_means(program, pool)
     harms = harm_by_line(program, means, pool)
-    selects, paths = product_gates(program), path_gates(program)
-    gates = [*selects, *paths]
-    names = [("select", gate.name) for gate in selects] + [
-        name if (name := ("input", gate.name, gate.operand)) in harms else ("project", gate.name) for gate in paths
-    ]
-    assert len(names) >= 5
-    masked, little = ProgramGates(program, gates, pool), 0.05
-    for i, name in enumerate(names):
-        masks = torch.ones(len(gates))
-        masks[i] -= little
-        with torch.no_grad():
-            loss = pool.mean_loss(answering(masked.masked(masks)))
+    assert len(harms) >= 5
+    little = 0.05
+    for name in harms:
+        loss = pool.mean_loss(answering(_with_less_of(program, name, little, means)))
         assert loss / little**2 == pytest.approx(harms[name], rel=0.5, abs=0.02 * max(harms.values())), name
 
 

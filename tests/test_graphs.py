@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from cuts import AnyMeans, cuttable
 from drasp.decompiler.checkpoint import Progress, State, load, store
-from drasp.decompiler.components import Components, Cuttable, Graph
+from drasp.decompiler.components import Components, Graph
 from drasp.decompiler.pipeline import decompile
 from drasp.edits import Shifted
 from drasp.forward import Forward
@@ -21,6 +22,7 @@ from drasp.records import Identity
 from drasp.rewriting.simplify import simplify
 from drasp.running import run
 from drasp.sequences import Sequences
+from drasp.settings import QUICK
 from drasp.sites import NO_COMPONENT, OUT, POSITION, TOKEN, Component, Edge, NormSite, Path, Product, Read, Sender
 from drasp.tasks import load_task
 from drasp.transformer import Shape, Transformer, assemble, initial_weights
@@ -37,27 +39,6 @@ SIZES = st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)]).flatmap(
 SEEDS = st.integers(0, 2**32)
 TOKENS = 5
 POSITIONS = torch.arange(6) + torch.tensor([[0], [1], [2], [0]])
-
-
-class AnyMeans(dict[Sender, Tensor]):
-    """A vector for everything that sends, in place of its mean."""
-
-    def __init__(self, d_model: int) -> None:
-        self.d_model = d_model
-
-    def __missing__(self, sender: Sender) -> Tensor:
-        generator = torch.Generator().manual_seed(sum(str(sender).encode()))
-        self[sender] = torch.randn(self.d_model, generator=generator, dtype=torch.float64)
-        return self[sender]
-
-
-def cuttable(graph: Graph) -> list[Cuttable]:
-    """All that could be cut of a graph: edges, ways through heads, reads, products."""
-    ways = [(way, r) for r in graph.live_receivers() for way in graph.ways_to(r)]
-    through_heads = [Edge(way, r) for way, r in ways if isinstance(way, Path)]
-    reads = [Read(way, r) for way, r in ways if r.kind in ("value", "out")]
-    products = [product for head in graph.used_heads() for product in graph.products(head)]
-    return [*sorted(graph.kept, key=str), *through_heads, *reads, *products]
 
 
 def cut_at_random(graph: Graph, means, seed: int, reads: bool = True) -> Graph:
@@ -118,13 +99,13 @@ def test_what_is_always_the_same_can_be_cut_and_nothing_changes(size, seed):
     transformer = load_model(random_gpt2(*size))
     x = Sequences(torch.tensor([[seed % TOKENS]]), torch.tensor([[3]]))
 
-    class Means(dict[Sender, Tensor]):
+    class OwnMeans(dict[Sender, Tensor]):
         def __missing__(self, sender: Sender) -> Tensor:
             edge = Edge(sender, OUT)
             self[sender] = run(transformer, x, record=[edge]).values[edge][0, 0]
             return self[sender]
 
-    graph = cut_at_random(Components(transformer).whole(), Means(), seed, reads=False)
+    graph = cut_at_random(Components(transformer).whole(), OwnMeans(), seed, reads=False)
     assert_same(run(transformer, x, graph.edits).logits, run(transformer, x).logits)
 
 
@@ -279,7 +260,7 @@ def test_a_model_that_always_says_the_same_is_one_bias(name):
     weights = initial_weights(shape, 0)
     weights["transformer.ln_f.weight"] *= 0
     weights["transformer.ln_f.bias"] += torch.linspace(-3, 3, 8)
-    result = decompile(assemble(shape, weights), task, quick=True)
+    result = decompile(assemble(shape, weights), task, settings=QUICK)
     assert [type(s).__name__ for s in result.program.statements] == ["Project", "Prediction"]
     assert result.program.statements[0].input.variable == "one"
     assert result.verdict == "decompiled"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import ground_truth
 from drasp.compiler import Disguise
@@ -13,13 +14,14 @@ from drasp.language.syntax import ElementWise, Program
 from drasp.measure import Share, task_accuracy
 from drasp.running import run
 from drasp.sequences import Sequences
-from drasp.sites import Component
+from drasp.sites import Component, Edge
 from drasp.tasks import load_task
 from drasp.translation import translate
 from truth.differences import LEAST_DIFFERENCE, least_difference
-from truth.draws import wishes
+from truth.draws import RejectedError, check_heads, wishes
 from truth.families import Family, ending, families, program_for
-from truth.score import Pairs, Score, Sides, interchange, reading_weights, score
+from truth.heard import without_what_is_only_heard
+from truth.score import InputPairs, Score, Sides, interchange, reading_weights, score
 from truth.specs import RUNGS, make
 
 TASK = ending("letters", "abcd", lambda rng, n: [int(x) for x in rng.integers(0, 4, n)], lambda x: x[-1])
@@ -53,6 +55,14 @@ WITH_TABLE = """
     s1 = select(q=pos, k=pos, op=(k==q-1))  # layer 1 head 0
     a1 = aggregate(s=s1, v=m1)  # layer 1 head 0
     logits1 = project(inp=a1, op=(inp==out)*10, special_op=(uniform selection))  # layer 1 head 0 -> out
+    prediction = softmax(logits1)  # out
+"""
+
+
+# An MLP with a norm of token and position, in a stream of eight; what it makes of the stream is given by a test.
+WITH_NORM = """
+    m1 = element_wise_op(token, pos, func=mlp(F1, relu, eps=1e-05))  # {sites}
+    logits1 = project(inp=m1, op=R1)  # layer 0 mlp -> out
     prediction = softmax(logits1)  # out
 """
 
@@ -186,7 +196,7 @@ def test_what_differs_in_mechanism_is_wrong(truth: str, found: str):
 
 def test_interchange_is_what_swapping_one_pair_at_a_time_gives():
     truth, found = program(TRUTH), program(changed(TRUTH, ("(*: a=3)", "(*: b=3)")))
-    pairs = Pairs.draw(TASK, 24, seed=3)
+    pairs = InputPairs.draw(TASK, 24, seed=3)
     unit = frozenset({Component("head", 0, 0)})
     sides = Sides.of(truth, found, truth, pairs.bases, "softmax")
     asked = same = 0
@@ -287,6 +297,40 @@ def test_the_exact_translation_does_what_its_model_does_but_reads_more(number: i
     assert found.strings.all
     assert found.extra
     assert not found.missing
+
+
+@pytest.mark.parametrize("reads_positions", [False, True])
+def test_what_an_mlp_hears_by_its_norm_alone_is_not_read(reads_positions: bool):
+    tokens, positions = len(TASK.vocabulary), TASK.n_positions
+    hidden = torch.eye(8)
+    if not reads_positions:
+        hidden[4:] = 0
+    tensors = {
+        "F1.0": torch.eye(tokens, 8) * torch.tensor([1.0, 1, 1, 1, 0, 0, 0, 0]),
+        "F1.1": torch.arange(positions)[:, None] % 3 * torch.tensor([0.0, 0, 0, 0, 1, 1, 0, 0]),
+        "F1.hidden": hidden,
+        "F1.hidden_bias": torch.zeros(8),
+        "F1.out": torch.eye(8),
+        "F1.out_bias": torch.zeros(8),
+        "R1": torch.cat([torch.eye(4, tokens), 2 * torch.eye(4, tokens).roll(1, 1)]),
+    }
+    sites = "layer 0 mlp, token -> layer 0 mlp input, pos -> layer 0 mlp input"
+    found = program_for(TASK, WITH_NORM.format(sites=sites), tensors)
+    inputs = TASK.pool(50, np.random.default_rng(0))
+    line = without_what_is_only_heard(found, inputs, "softmax").find("m1")
+    assert isinstance(line, ElementWise)
+    assert [operand.variable for operand in line.inputs] == (["token", "pos"] if reads_positions else ["token"])
+    heard = {str(site) for site in line.sites if isinstance(site, Edge)}
+    assert any("pos" in edge for edge in heard) == reads_positions
+    assert any("token" in edge for edge in heard)
+
+
+def test_two_heads_that_look_alike_are_not_drawn():
+    """At every position that there is, the last of those a multiple of twenty and one back is the one before."""
+    text = changed(WITH_MLP, ("(k==q-2)", "((q-k)%20==1)"))
+    with pytest.raises(RejectedError, match="two heads alike"):
+        check_heads(program(text), TASK, np.random.default_rng(0))
+    check_heads(program(WITH_MLP), TASK, np.random.default_rng(0))
 
 
 @pytest.mark.long

@@ -148,7 +148,9 @@ def test_the_command_writes_a_folder_that_computes_the_same(form, tmp_path):
     state = lens_state(config, 5, torch.float32)
     if is_gpt2:
         state["unembed.b_U"].zero_()
-    torch.save({"state_dict": state, "cfg": config}, tmp_path / "model.pt")
+    # `HookedTransformerConfig.to_dict` holds numbers of NumPy and a dtype.
+    said = config | {"initializer_range": np.float64(0.28), "seed": np.int64(3), "dtype": torch.float32}
+    torch.save({"state_dict": state, "cfg": said}, tmp_path / "model.pt")
     result = drasp("import", tmp_path / "model.pt", "--out", tmp_path / "out")
     assert result.code == 0, result.err
     assert "TransformerLens: 2 layers with 2 heads" in result.out
@@ -183,13 +185,27 @@ def test_what_a_bare_state_dict_does_not_say_is_asked_for(tmp_path):
     assert drasp(*nano, "--heads", "2", "--quiet").out == ""
 
 
+def test_options_do_not_contradict_a_file(tmp_path):
+    config = lens_config(normalization_type="LN", d_head=4, act_fn="gelu_new")
+    torch.save({"state_dict": lens_state(config, 5, torch.float32), "cfg": config}, tmp_path / "lens.pt")
+    lens = ["import", tmp_path / "lens.pt", "--out", tmp_path / "out"]
+    assert "--activation relu: " in (said := fails(*lens, "--activation", "relu"))
+    assert said.endswith("lens.pt says act_fn 'gelu_new'")
+    assert "lens.pt says normalization_type 'LN'" in fails(*lens, "--norm", "rms")
+    assert "of TransformerLens, whose tensors say how many there are" in fails(*lens, "--heads", "2")
+    assert drasp(*lens, "--norm", "layer", "--activation", "gelu_new").code == 0
+    torch.save({"model": NanoGpt(0, 1, 2, True).state_dict(), "model_args": {"n_head": 2}}, tmp_path / "nano.pt")
+    nano = ["import", tmp_path / "nano.pt", "--out", tmp_path / "nano"]
+    assert "nano.pt says n_head 2" in fails(*nano, "--heads", "4")
+
+
 def test_options_are_checked_before_files(tmp_path):
     command = ["import", tmp_path / "nothing.pt", "--out", tmp_path / "out"]
     assert "--activation tanh: no such activation; there are gelu_new, gelu, relu, silu" in fails(
         *command, "--activation", "tanh"
     )
     assert "--norm batch: no such norm; there are layer, rms and none" in fails(*command, "--norm", "batch")
-    assert "expected a checkpoint, found nothing" in fails(*command)
+    assert "nothing.pt: no such file; expected a checkpoint" in fails(*command)
     assert "expected a checkpoint, found a folder" in fails("import", tmp_path, "--out", tmp_path / "out")
     assert "exists already" in fails("import", tmp_path / "nothing.pt", "--out", tmp_path)
 

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
@@ -14,6 +14,7 @@ from drasp.errors import DraspError
 from drasp.language import Interpreter, parse
 from drasp.language.interpreter import _Evaluation
 from drasp.sequences import Sequences
+from effort import examples
 from random_programs import random_program, randoms
 
 BATCH = 3
@@ -82,7 +83,7 @@ def check_edits(program, edited: dict[str, str], seed: int) -> None:
     torch.testing.assert_close(alone.logits, run.logits, rtol=1e-7, atol=1e-7)
     assert not alone.values
     for row in range(BATCH):
-        own = {name: naive.Replacement(keep[row], plus[row].numpy()) for name, (_, keep, plus) in made.items()}
+        own = {name: naive.NaiveEdit(keep[row], plus[row].numpy()) for name, (_, keep, plus) in made.items()}
         expected = naive.run(program, ids[row].tolist(), int(positions[row, 0]), own)
         np.testing.assert_allclose(run.logits[row], expected.pop("logits"), rtol=1e-6, atol=1e-6)
         assert set(expected) == set(run.values)
@@ -127,7 +128,7 @@ def test_every_edit_of_every_kind_of_variable(name, kind):
     check_edits(all_kinds(), {name: kind}, seed=1)
 
 
-@settings(max_examples=150)
+@examples(500)
 @given(randoms, st.integers(0, 2**32))
 def test_edits_of_random_programs(rng, seed):
     program = random_program(rng)
@@ -136,7 +137,7 @@ def test_edits_of_random_programs(rng, seed):
     check_edits(program, {name: rng.choice(KINDS) for name in chosen}, seed)
 
 
-@settings(max_examples=150)
+@examples(500)
 @given(randoms, st.integers(0, 2**32))
 def test_where_logits_are_wanted_at_some_positions_values_are_recorded_and_patched_there(rng, seed):
     """What no other position looks at has only the wanted positions; the logits there are those of a whole run."""

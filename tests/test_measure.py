@@ -66,6 +66,7 @@ def test_sigmoid_predictions_are_of_every_token():
     assert predictions(torch.tensor([[[-1.0, 0.0, 2.0]]]), "sigmoid").tolist() == [[[False, False, True]]]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not CLAIMS, reason="the folder of published models is not there")
 @pytest.mark.parametrize("name", CLAIMS)
 def test_published_models_score_what_is_published(name):

@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model, OPTConfig, OPTForCausalLM
 
 from drasp.errors import DraspError
-from drasp.model_files import load_model, read_folder, write_folder
+from drasp.model_files import load_model, model_files, read_folder
+from drasp.output_folder import write_files
 from drasp.transformer import Shape, initial_weights
 from effort import examples
 from random_models import logits_of, random_gpt2
@@ -91,7 +92,7 @@ SHARD_DAMAGES = {
         "'../model.safetensors' is no file of this folder",
     ),
     "no places": (lambda f: (f / INDEX).write_text("{}"), "expected weight_map to give the file of each tensor"),
-    "no index": (lambda f: (f / INDEX).write_text("["), "not a readable JSON file"),
+    "no index": (lambda f: (f / INDEX).write_text("["), "not readable as JSON"),
 }
 
 
@@ -126,7 +127,7 @@ def test_weights_of_several_precisions_become_one(folder):
 def test_what_we_write_hugging_face_reads(tmp_path):
     shape = Shape(n_vocab=7, n_positions=9, d_model=8, n_layers=2, n_heads=2, d_hidden=12, activation="relu")
     weights = {name: tensor + 0.1 for name, tensor in initial_weights(shape, seed=3).items()}
-    write_folder(tmp_path, shape, weights)
+    write_files(tmp_path, model_files(shape, weights))
     assert read_folder(tmp_path)[0] == shape
     ids, positions = torch.tensor([[0, 6, 2]]), torch.tensor([[3, 4, 5]])
     model = GPT2LMHeadModel.from_pretrained(tmp_path).eval()
@@ -172,8 +173,8 @@ DAMAGES = {
     "shape": (lambda f: edit_config(f, vocab_size=6), "wte.weight has shape (5, 8), expected (6, 8)"),
     "own unembedding": (lambda f: edit_config(f, tie_word_embeddings=False), "tensor lm_head.weight is missing"),
     "no config": (lambda f: (f / "config.json").unlink(), "no config.json"),
-    "broken config": (lambda f: (f / "config.json").write_text("{"), "not a readable JSON file"),
-    "config of another kind": (lambda f: (f / "config.json").write_text("[]"), "expected a JSON object, found list"),
+    "broken config": (lambda f: (f / "config.json").write_text("{"), "not readable as JSON"),
+    "config of another kind": (lambda f: (f / "config.json").write_text("[]"), "expected a JSON object, found a list"),
     "missing tensor": (lambda f: edit_weights(f, lambda t: t.pop(LN)), f"tensor {LN} is missing"),
     "nan": (lambda f: edit_weights(f, lambda t: t[WTE].mul_(float("nan"))), f"{WTE} holds NaN or infinite numbers"),
     "whole numbers": (lambda f: edit_weights(f, lambda t: t.update({WTE: t[WTE].int()})), "holds torch.int32"),

@@ -9,11 +9,12 @@ import torch
 from drasp.causal.mechanism import Mechanism
 from drasp.compiler import Compiled, Disguise, compile_program
 from drasp.decompiler.components import Graph
+from drasp.decompiler.cutting import saved
 from drasp.decompiler.moves import component_moves, edge_moves, is_dear, line_moves, norm_lines, norm_moves
-from drasp.decompiler.pipeline import WORTH_OF_A_NORM, saved
-from drasp.decompiler.search import QUICK, Search, agreement_on_all
+from drasp.decompiler.search import Search, agreement_on_all
 from drasp.language.syntax import ElementWise
 from drasp.rewriting.simplify import simplify
+from drasp.settings import DEFAULT, QUICK
 from drasp.sites import OUT, POSITION, TOKEN, Component, Edge, Receiver
 from drasp.tasks import answer_task, each_row
 from truth.families import program_for
@@ -86,7 +87,7 @@ def test_what_an_mlp_reads_may_go_alone_or_all_but_it(search, graph):
 
 def test_what_is_asked_for_can_be_reached():
     """Of a model that is right on few more than nine tenths of its inputs, hardly more than that."""
-    found = [agreement_on_all(accuracy) for accuracy in (1.0, 0.97, 0.94, 0.93, 0.9, 0.89, 0.0)]
+    found = [agreement_on_all(accuracy, DEFAULT) for accuracy in (1.0, 0.97, 0.94, 0.93, 0.9, 0.89, 0.0)]
     assert found == pytest.approx([0.93, 0.93, 0.93, 0.92, 0.91, 0.93, 0.93])
 
 
@@ -114,7 +115,7 @@ def test_constants_may_be_divided_by_a_number(search):
     assert simplify(search.written(every)).lines < simplify(search.written(graph)).lines
 
 
-@pytest.mark.parametrize(("matters", "worth"), [(True, WORTH_OF_A_NORM), (False, 1.0)])
+@pytest.mark.parametrize(("matters", "worth"), [(True, DEFAULT.worth_of_a_norm), (False, 1.0)])
 def test_norms_that_matter_are_worth_less_than_other_lines(search, graph, monkeypatch, matters, worth):
     monkeypatch.setattr(search, "counted", {})
     monkeypatch.setattr(search, "norms_that_matter", {})

@@ -12,13 +12,14 @@ from command import drasp, fails
 from drasp.errors import DraspError
 from drasp.fitting.head import Head
 from drasp.language import Interpreter, Program, check, load_program, parse, program_files
-from drasp.language.printer import to_text
 from drasp.language.remarks import remark
+from drasp.language.syntax import to_text
 from drasp.language.tables import canonical_text, read_table, write_followers, write_table
 from drasp.naming.difference import difference
 from drasp.naming.explain import _clusters, explain, text
 from drasp.naming.inputs import inputs_for
 from drasp.naming.rounding import _whole_column
+from drasp.settings import DEFAULT
 from drasp.sites import parse_site
 from drasp.tasks import load_task
 
@@ -48,6 +49,19 @@ def test_tables_read_back_as_they_were_written(seed: int) -> None:
 def test_a_table_is_read_in_any_spacing() -> None:
     assert canonical_text('a :b=+3   "B S" = -2;*:a=1') == 'a: b=3 "B S"=-2; *: a=1'
     assert canonical_text("a ->  b  c;*->d") == "a->b c; *->d"
+
+
+def test_a_tensor_of_one_row_is_written_without_a_label() -> None:
+    for values, form in {(2, 0, 0, -1): "a=2 d=-1", (1, 1, 0, 0): "a=1 b=1", (3, 7, 7, 7): "a=3 *=7"}.items():
+        matrix = np.array([values])
+        assert write_table(matrix, ("1",), tuple("abcd")) == form
+        for written in (form, f"1: {form}", f"*: {form}"):
+            assert np.array_equal(read_table(written, ("1",), tuple("abcd"), 0), matrix)
+        assert canonical_text(f"*: {form}") == form == canonical_text(form)
+        program = parse(f"vocab = [a, b, c, d]\npositions = 9\nl1 = project(op=({form})*2)\nprediction = softmax(l1)")
+        assert parse(to_text(program)) == program
+        assert np.array_equal(Interpreter(program).ops["l1"].numpy(), 2.0 * matrix)
+    assert write_followers(np.array([[1, -1, 1]]), ("1",), ("a", "b", "c")) == "*->a c"
 
 
 @pytest.mark.parametrize(
@@ -175,12 +189,12 @@ def test_a_column_needs_a_margin() -> None:
     features = torch.tensor([[1.0, 1.0], [2.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
     said = torch.tensor([[True], [True], [False], [False]])
     head = Head("sigmoid", (), (), features, said, torch.arange(4), 4)
-    whole = _whole_column(head, torch.tensor([1.6, -1.0]), 0)
+    whole = _whole_column(head, torch.tensor([1.6, -1.0]), 0, DEFAULT.naming)
     logits = features @ whole
     assert ((logits > 0) == said[:, 0]).all()
     assert whole.equal(whole.round())
     assert logits.abs().min() > 0
-    assert not _whole_column(replace(head, said=torch.zeros(4, 1, dtype=torch.bool)), whole, 0).any()
+    assert not _whole_column(replace(head, said=torch.zeros(4, 1, dtype=torch.bool)), whole, 0, DEFAULT.naming).any()
 
 
 # -------------------------------------------------------------------------------------------------- commands
@@ -196,12 +210,40 @@ def folder(tmp_path_factory):
 
 
 def test_explain_command(folder) -> None:
-    assert "does not say which task it is for" in fails("explain", folder, "2")
+    assert "name a task with --task" in drasp("explain", folder, "2").err
     finished = drasp("explain", folder, "2", "--task", "D3")
     assert finished.code == 0, finished.err
     assert finished.out.startswith("2. m1 = element_wise_op(a1, func=harden)")
     assert json.loads(drasp("explain", folder, "2", "--task", "D3", "--json").out)["line"] == 2
     assert "its tokens are not those of task sort" in fails("explain", folder, "2", "--task", "sort")
+    assert fails("explain", folder, "9") == "drasp: line 9: the program has lines 1 to 4"
+    head = drasp("explain", folder, "1", "--task", "D3").out
+    assert "In words: `a1` attends to all positions so far alike, and averages the token." in head
+    assert "Without it: with its mean in its place, " in head
+    assert drasp("explain", folder).out.endswith(
+        "`a1` attends to all positions so far alike, and averages the token. "
+        "`m1` keeps what the mix of all tokens so far holds most of. "
+        "`l1` allows a where what the mix of all tokens so far holds most of is a; "
+        "allows b where what the mix of all tokens so far holds most of is b. "
+        "The answer is every token for which more speaks than against it.\n"
+    )
+
+
+def test_explain_shows_tensors_with_labels_and_the_effect_of_lines(tmp_path) -> None:
+    (tmp_path / "first.drasp").write_text(
+        "vocab = [0, 1, BOS, SEP, EOS, PAD]\nspecial = [BOS, SEP, EOS, PAD]\npositions = 154\n"
+        "a1 = aggregate(s=[], v=token)\nlogits1 = project(inp=a1, op=(inp==out))\n"
+        "logits2 = project(op=(*: 0=1)*0)\nprediction = softmax(logits1+logits2)\n"
+    )
+    idle = drasp("explain", tmp_path / "first.drasp", "3", "--task", "bin_majority")
+    assert "Without it: if it says nothing, 0% of 300 inputs are answered otherwise" in idle.out
+    rows = [line.split() for line in idle.out.splitlines() if line.startswith(("always", "  "))]
+    assert rows == [["0", "1", "BOS", "SEP", "EOS", "PAD"], ["always", *"······"]]
+    # Without the project, all logits are 0, and the first token is said: right for the inputs with more 0 than 1.
+    said = json.loads(drasp("explain", tmp_path / "first.drasp", "2", "--task", "bin_majority", "--json").out)
+    assert 0.4 < said["without"]["changed"] / said["without"]["inputs"] < 0.6
+    assert (said["without"]["answer"], said["without"]["without"]) == ("1", "0")
+    assert said["tensor"]["axes"][0] == {"name": "input: a1", "labels": ["0", "1", "BOS", "SEP", "EOS", "PAD"]}
 
 
 def test_diff_command(folder, tmp_path) -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from drasp.causal.measures import LEAST_EDITED
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.trials import Amount, Trials
 from drasp.compiler import Compiled, compile_program
-from drasp.decompiler.standards import LEAST_EDITED
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import ONE, Aggregate, Operand, Program, Project, Reference, Select, TensorName
 from drasp.naming.heads import merge_heads

@@ -5,10 +5,13 @@ import random
 import pytest
 import torch
 
+from drasp.fitting.dropping import divided_by_constant
 from drasp.language import Interpreter, Program, check, parse, program_files
-from drasp.language.printer import to_text
-from drasp.rewriting.parts import divided_by_constant
-from drasp.rewriting.simplify import canonical, simplify
+from drasp.language.syntax import to_text
+from drasp.rewriting.provenance import explicit
+from drasp.rewriting.simplify import EXACT, canonical, simplify
+from drasp.rewriting.tidy import renumbered, without_unused
+from effort import part
 from random_programs import random_program
 
 HEADER = "vocab = [a, b, BOS]\nspecial = [BOS]\npositions = 8\n"
@@ -107,6 +110,45 @@ def test_each_rule(name: str) -> None:
     after = simplify(before)
     assert after.lines == lines, str(after)
     torch.testing.assert_close(logits(after), logits(before), rtol=0, atol=1e-10)
+
+
+HAND_WRITTEN = [program(text, **tensors) for text, tensors, _ in SHORTER.values()]
+FOR_ONE_RULE = {
+    "variables once more": [
+        program(
+            "m = element_wise_op(token, func=no_op)\nl = project(inp=m, op=R)\nprediction = softmax(l)", R=rand(3, 3)
+        )
+    ],
+    "inputs read twice": [
+        program(
+            "n = norm(token, pos, token, op=N, eps=0.1)\nl = project(inp=token/n, op=R)\nprediction = softmax(l)",
+            **{"N.0": rand(3, 2), "N.1": rand(8, 2), "N.2": rand(3, 2, seed=1), "R": rand(3, 3)},
+        )
+    ],
+    "projects without effect": [
+        program(
+            "l = project(inp=token, op=R)\nm = project(inp=pos, op=S)\nprediction = softmax(l+m)",
+            R=rand(3, 3),
+            S=torch.zeros(8, 3),
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize("rule", EXACT, ids=lambda rule: rule.name)
+def test_each_exact_pass_alone_leaves_the_logits_as_they_are(rule) -> None:
+    """On the programs above and on random ones; and each has something to do on some of them."""
+    assert rule.exact
+    found = 0
+    randoms = [random_program(random.Random(seed)) for seed in range(part(300))]
+    for seed, before in enumerate([*FOR_ONE_RULE.get(rule.name, ()), *HAND_WRITTEN, *randoms]):
+        before = explicit(renumbered(without_unused(before)))
+        after = rule.run(before, None)
+        if after is not before:
+            found += 1
+            assert not check(after)
+            torch.testing.assert_close(logits(after, seed), logits(before, seed), rtol=1e-9, atol=1e-5)
+    assert found
 
 
 def test_a_norm_goes_that_a_function_of_the_library_reads() -> None:

@@ -157,24 +157,24 @@ def test_least_squares_sees_through_a_rotation() -> None:
     assert nearest_map(x, y)[1] > 0.5
 
 
-def test_a_users_own_tensor_takes_part() -> None:
+def test_a_users_own_tensor_takes_part_also_after_the_first_use() -> None:
+    positions, usage = Positions(30), np.tril(np.ones((30, 30)))
+    before = library(positions, positions, "select")
+
     @tensor_primitive(select="k is {m:int} or {n:int} before q")
     def one_of_two_before(rows, columns, m, n):
         i, j = indices(rows, columns)
         return 1.0 * ((j == i - m) | (j == i - n))
 
     try:
-        positions = Positions(30)
         tensor = one_of_two_before(positions, positions, 2, 5) * 3.0 + 1
-        usage = np.tril(np.ones((30, 30)))
-        library.cache_clear()
         best = max(candidates(tensor, usage, positions, positions, "select", shift=True), key=lambda c: c.score)
         assert (best.op.primitive, best.op.arguments) == ("one_of_two_before", (2, 5))
         assert best.op.scale == pytest.approx(3)
         assert best.score == pytest.approx(1)
     finally:
         del _REGISTRY["one_of_two_before"]
-        library.cache_clear()
+    assert library(positions, positions, "select") is before
 
 
 def test_special_tokens_may_have_a_tensor_of_their_own() -> None:

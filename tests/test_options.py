@@ -7,10 +7,10 @@ import torch
 from cases import CASES
 from command import drasp, fails
 from drasp.language import load_program, program_files
+from drasp.loading import ZOO_FOLDER
 from drasp.model_files import load_model
 from drasp.tasks import TASKS
 from drasp.transformer import Shape, initial_weights
-from drasp.zoo import ZOO_FOLDER
 
 MAJORITY = next(case.program for case in CASES if case.name == "binary majority")
 

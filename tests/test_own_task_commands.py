@@ -16,6 +16,7 @@ from drasp.loading import fitted_task
 from drasp.tasks import load_task
 
 TASKS = """
+import numpy as np
 from drasp.tasks import sequence_task
 
 def draw(rng, count):
@@ -28,6 +29,7 @@ anywhere = sequence_task("anywhere", ["a", "b", "c"], draw, offsets=range(3))
 untold = sequence_task("untold", ["a", "b", "c"], lambda rng, n: [(t, c) for t, c, _ in draw(rng, n)])
 larger = sequence_task("larger", ["a", "b", "c", "d", "e"], draw)
 listed = sequence_task("listed", ["a", "b", "c"], every=[([a, b], [1]) for a in range(3) for b in range(3)])
+chance = sequence_task("chance", ["a", "b", "c"], lambda rng, n: draw(np.random.default_rng(), n))
 far = sequence_task("far", ["a", "b", "c"], draw, offsets=range(50))
 """
 # Says its position modulo 3, whatever the tokens are; `x` is never drawn.
@@ -89,12 +91,48 @@ def test_a_report_says_that_it_lacks_the_model(files, tmp_path):
     assert re.search(r"without the model's answers \(lost: no such folder.*; name the model with --model", done.err)
 
 
-def test_verify_name_and_explain_ask_for_the_task(files, tmp_path):
+def test_a_report_of_a_model_in_memory_says_that_it_lacks_it(files, tmp_path):
+    folder = tmp_path / "result"
+    folder.mkdir()
+    for file in (files / "result").glob("program.*"):
+        (folder / file.name).write_bytes(file.read_bytes())
+    record = json.loads((files / "result" / "result.json").read_text()) | {"model": ""}
+    (folder / "result.json").write_text(json.dumps(record))
+    done = drasp("report", folder, "--task", f"{files}/mine.py:place")
+    said = "drasp: without the model's answers (the result does not say where it is: it was in memory); name the model"
+    assert done.err.startswith(said)
+
+
+def test_figures_of_ones_own_task_are_of_its_inputs(files):
+    without = drasp("figures", files / "result", "--format", "svg")
+    assert "drasp: examples are random tokens: task place is not one of drasp's own" in without.err
+    with_task = drasp("figures", files / "result", "--format", "svg", "--task", f"{files}/mine.py:place")
+    assert (with_task.code, with_task.err) == (0, "")
+    said = fails("figures", files / "result", "--task", f"{files}/mine.py:larger")
+    assert f"{files}/result: its tokens are not those of task larger: token 3 is spare3, the task's is d" in said
+
+
+def test_tokens_may_begin_with_a_dash(tmp_path):
+    text = TEXT.replace("a, b, c", '"-1", "->", "--c"')
+    (tmp_path / "dashes.drasp").write_text(text.replace("op=places", 'op=(0->"-1"; 1->"->")'))
+    done = drasp("run", tmp_path / "dashes.drasp", "-1", "->", "--c", "--offset", "0")
+    assert done.code == 0, done.err
+    assert "token '--ofset' is not in the vocabulary" in fails("run", tmp_path / "dashes.drasp", "-1", "--ofset")
+
+
+def test_verify_and_name_ask_for_the_task_and_explain_says_what_it_lacks(files, tmp_path):
     expected = "does not say what it was trained on; {} is a result of task place; name the task with --task"
     result, model = files / "result", files / "model"
     assert expected.format(result) in fails("verify", result, model)
     assert expected.format(result) in fails("name", result, model, "--out", tmp_path / "out")
-    assert "'place' is not a task of drasp's own; name the task with --task" in fails("explain", result, "1")
+    line = drasp("explain", result, "1")
+    assert (line.code, line.out.startswith("1. logits1 = project(inp=pos")) == (0, True)
+    expected = "what changes without it is seen on inputs: task place is not one of drasp's own, and no file is run"
+    assert expected in line.err
+    told = drasp("explain", result, "1", "--task", f"{files}/mine.py:place")
+    assert (told.code, told.err, "Without it: if it says nothing" in told.out) == (0, "", True)
+    whole = drasp("explain", result)  # needs no inputs
+    assert (whole.code, whole.err) == (0, "")
     done = drasp("verify", result, model, "--task", f"{files}/mine.py:place", "--samples", "100")
     assert done.code == 0, done.err
     assert re.search(r"all lengths: 1.000 \[0.963, 1.000\] of 100 inputs answered alike", done.out)
@@ -106,7 +144,10 @@ def test_a_task_whose_tokens_are_not_the_programs_is_refused(files):
     said = fails("report", files / "result", "--task", f"{files}/mine.py:larger")
     assert "its tokens are not those of task larger: token 3 is spare3, the task's is d" in said
     said = fails("verify", files / "result", files / "model", "--task", f"{files}/mine.py:far")
-    assert "task far: needs 55 positions (lengths 2 to 6, and the offsets they begin at), but the model has 12" in said
+    expected = (
+        r"task far: needs 55 positions \(its longest input \(.*\) has 6, and the .*\), but the model has 12; draw"
+    )
+    assert re.search(expected, said)
 
 
 def test_agreement_on_all_inputs_has_no_interval(files, program):
@@ -128,6 +169,7 @@ def test_doubts_say_why(files, program):
     assert said("place") == [spare.format("place")]
     assert said("untold") == [spare.format("untold")]
     assert said("anywhere")[0] == spare.format("anywhere")
+    assert said("chance")[1].startswith("task chance draws other inputs each time from the same rng: a run can be nei")
     assert re.match(
         r"the model is right on only 0\.3.* of 200 inputs of task anywhere; where positions begin at 0 it is right on "
         r"1\.000 .*: the task draws offsets up to 2, which it may never have seen",

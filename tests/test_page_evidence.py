@@ -11,6 +11,7 @@ from drasp.language import parse
 from drasp.language.bases import One, Positions, Tokens, size
 from drasp.language.syntax import PrimitiveTensor
 from drasp.language.tensor_primitives import build, parse_primitive, tensor_primitives
+from drasp.loading import ZOO_FOLDER
 from drasp.model_files import load_model
 from drasp.report.data import program_data
 from drasp.report.examples import draw_examples
@@ -20,10 +21,7 @@ from drasp.sequences import Sequences
 from drasp.sites import Component, Pattern
 from drasp.tasks import TASKS
 from drasp.translation import translate
-from drasp.zoo import ZOO_FOLDER
-from test_report_page import RECORD, answers, type_input, written
-
-pytestmark = pytest.mark.xdist_group("browser")
+from report_pages import RECORD, answers, type_input, written
 
 
 @pytest.fixture(scope="module")

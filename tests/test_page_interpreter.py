@@ -24,8 +24,6 @@ from published import MODELS, needs_published_models
 from random_programs import random_program
 
 SCRIPTS = [Path(drasp.report.__file__).with_name(name) for name in ("edits.js", "matrices.js", "interpreter.js")]
-# In the browser of the other pages' tests.
-pytestmark = pytest.mark.xdist_group("browser")
 
 SET_UP = """async ([program, packed]) => {
     globalThis.ready = new Interpreter(program, await unpackTensors(packed));

@@ -16,16 +16,13 @@ from drasp.language import Interpreter, Program
 from drasp.language.interpreter import pattern_of
 from drasp.language.syntax import Aggregate
 from drasp.report.examples import draw_examples
-from drasp.report.model import converted
 from drasp.report.page import report_page
 from drasp.running import run
 from drasp.sequences import Sequences
 from drasp.sites import Component, Pattern, Site
-from drasp.transformer import Transformer
+from drasp.transformer import Transformer, converted
 from drasp.translation import translate
-from test_causal_swaps import split_program
-
-pytestmark = pytest.mark.xdist_group("browser")
+from swapping import split_program
 
 INTERVENE = """([ids, offset, wanted]) => {
     const { interventions } = drasp.report;

@@ -8,25 +8,23 @@ from torch import Tensor
 
 import drasp.report
 from drasp.edits import CUT, Edit, Replaced, Scaled, Shifted
+from drasp.loading import ZOO_FOLDER
 from drasp.model_files import load_model
-from drasp.report.model import PageModel, converted, page_model
+from drasp.report.model import PageModel, page_model
 from drasp.running import run
 from drasp.sequences import Sequences
 from drasp.sites import OUT, Component, ConstantNorm, Edge, NormSite, Pattern, Product, Site
-from drasp.transformer import Transformer
-from drasp.zoo import ZOO_FOLDER
+from drasp.transformer import Transformer, converted
+from model_sites import sites_of
 from page_edits import in_page
 from published import MODELS, needs_published_models
 from random_models import random_gpt2
-from test_forward import sites_of
 
 SCRIPTS = [
     FsPath(drasp.report.__file__).with_name(name)
     for name in ("edits.js", "matrices.js", "interpreter.js", "model.js", "forward.js")
 ]
 ZOO = sorted(folder for folder in ZOO_FOLDER.iterdir() if folder.is_dir())
-# In the browser of the other pages' tests.
-pytestmark = pytest.mark.xdist_group("browser")
 
 SET_UP = """async ({ shape, tensors }) => { globalThis.model = new Model(shape, await unpackTensors(tensors)); }"""
 RUN = """(cases) => cases.map(([ids, offset, edits, record]) => {

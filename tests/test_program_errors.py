@@ -123,7 +123,7 @@ def test_the_prediction_comes_once_and_last(body, expected):
         ("vocab = [a, a]\npositions = 3", "program:1:1: the vocabulary names token 'a' more than once"),
         ("vocab = []\npositions = 3", "program:1:1: a vocabulary needs at least one token"),
         ("vocab = [a]\nspecial = [b]\npositions = 3", "program:2:1: special token 'b' is not in the vocabulary"),
-        ("vocab = [a]\npositions = 0", "program:2:13: found 0, expected a whole number of at least 1"),
+        ("vocab = [a]\npositions = 0", "program:2:13: found 0, expected a whole number from 1 to 1,000,000"),
         ('vocab = ["\\x"]\npositions = 1', 'program:1:10: found "\\x", expected a token in JSON\'s quotes'),
     ],
 )

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drasp.decompiler.components import Components
-from drasp.decompiler.elimination import Judge, Move, eliminate
+from drasp.decompiler.elimination import EliminationJudge, Move, eliminate
 from drasp.decompiler.harm import harm_by_line
-from drasp.decompiler.lines import constants_of, line_moves, operand_means
+from drasp.decompiler.lines import constants_of, line_moves
 from drasp.fitting.descent import minimise
+from drasp.fitting.means import operand_means
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language import Interpreter, Program, check, parse
 from drasp.language.syntax import ElementWise, Operand, Project
@@ -20,9 +21,10 @@ from drasp.naming.linear import with_linear
 from drasp.naming.splitting import as_sum, split
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import fold_constants, without_unused
+from drasp.settings import Settings
 from drasp.wiring import write_program
 from effort import examples
-from test_decompiler_passes import (
+from small_graphs import (
     TASK,
     difference,
     oracle,
@@ -221,7 +223,7 @@ def test_settling_goes_on_only_where_the_target_is_near():
         (0.95, (0.95, 1.05), 1.2, ["brief", "longer"]),
         (0.95, (0.95, 1.05, 1.2), 0.0, ["brief", "longer"]),
     ):
-        judge = Judge(
+        judge = EliminationJudge(
             loss=lambda state: 1 - state,
             match=lambda state, target: state if state >= target else 0.0,
             stands=lambda _: True,
@@ -229,14 +231,14 @@ def test_settling_goes_on_only_where_the_target_is_near():
             settle=settling("brief", 0.1),
             settle_longer=settling("longer", 0.15),
             hopeless=1.25,
-            near=0.1,
+            settings=Settings(near=0.1),
         )
         calls.clear()
         assert judge.mended(start, 0.9)[1] == pytest.approx(expected)
         assert calls == called
 
 
-def counting_judge(match: dict[int, float], **others) -> Judge[int]:
+def counting_judge(match: dict[int, float], **others) -> EliminationJudge[int]:
     """States are numbers of things left; what they agree is known."""
     given = {
         "stands": lambda _: True,
@@ -246,10 +248,9 @@ def counting_judge(match: dict[int, float], **others) -> Judge[int]:
         "settle": lambda state: state,
         "settle_longer": lambda state: state,
         "hopeless": 2.0,
-        "near": 0.05,
         "key": lambda state: state,
     }
-    return Judge(**{**given, **others})
+    return EliminationJudge(**{**given, **others})
 
 
 def less(by: int) -> Move[int]:

@@ -16,11 +16,12 @@ from drasp.decompiler.pipeline import decompile
 from drasp.decompiler.search import Search
 from drasp.errors import DraspError
 from drasp.language import program_files
+from drasp.loading import ZOO_FOLDER
 from drasp.model_files import digest, load_model
 from drasp.records import FrontierRecord, Identity, NormsRecord, PassRecord, Record, read_record
+from drasp.settings import QUICK
 from drasp.tasks import TASKS, answer_task, each_row
-from drasp.zoo import ZOO_FOLDER
-from test_decompiler_passes import random_transformer
+from small_graphs import random_transformer
 
 MAJORITY = next(case.program for case in CASES if case.name == "binary majority")
 # As drasp 0.1 wrote it.
@@ -83,7 +84,7 @@ def result_folder(folder: Path, record: object) -> Path:
         ("verify PROGRAM MODEL", True),
         ("name PROGRAM MODEL --out OUT", True),
         ("report PROGRAM --model MODEL", True),
-        ("explain PROGRAM 1", True),
+        ("explain PROGRAM 1", False),
         ("report PROGRAM", False),
         ("figures PROGRAM", False),
         ("explore .", False),
@@ -115,7 +116,7 @@ def test_nothing_that_a_folder_says_is_run(tmp_path, monkeypatch, command, refus
 # --------------------------------------------------------------------------------------- records
 
 numbers = st.floats(-1e200, 1e200)
-counts, texts = st.integers(), st.text()
+counts, texts = st.integers(-(2**63) + 1, 2**63 - 1), st.text()
 intervals = st.tuples(numbers, numbers)
 steps = st.tuples(texts, numbers, counts, st.sampled_from(["edges", "lines"]), numbers)
 facts = st.fixed_dictionaries(
@@ -169,8 +170,8 @@ def test_the_commands_write_what_can_be_read(tmp_path):
     decompiled = read_record(tmp_path / "decompile")
     assert decompiled is not None
     assert (decompiled.method, decompiled.seed) == ("fast", 5)
-    settings = {"method": "fast", "quick": True, "min_match": 0.9, "max_lines": 40, "accept": "causal"}
-    assert decompiled.settings == settings
+    asked = {"method": "fast", "quick": True, "min_match": 0.9, "max_lines": 40, "accept": "causal", "naming": "drasp"}
+    assert decompiled.settings == {**asked, "search": QUICK.to_json()}
     assert {step.unit for step in decompiled.passes or ()} <= {"edges", "lines"}
 
 
@@ -210,7 +211,7 @@ def test_an_older_record_serves_every_command(tmp_path, old):
         (VERSION_1 | {"lines": True}, "expected a whole number for lines, found True"),
         (VERSION_1 | {"task": 3}, "expected a text for task, found 3"),
         (VERSION_1 | {"seconds": float("nan")}, "expected a number for seconds, found nan"),
-        (VERSION_1 | {"seconds": 10**400}, "expected a number for seconds, found int"),
+        (VERSION_1 | {"seconds": 10**400}, "a whole number of more than 128 bits"),
         (VERSION_1 | {"match_interval": [0.5]}, "expected a list for match_interval, found [0.5]"),
         (VERSION_1 | {"frontier": [{"lines": 3}]}, "frontier[0].match_accuracy is missing"),
         (VERSION_1 | {"primitives": {"a\nb": 3}}, r"expected an object for primitives['a\nb'], found 3"),
@@ -282,8 +283,8 @@ MODEL, TASK = random_transformer(0, 1, 1), TASKS["bin_majority"]
 SETTINGS = {"method": "fast", "quick": False, "some": (1, 2)}
 
 
-def search(file: Path, resume: bool, model=MODEL, task=TASK, seed=0, settings=SETTINGS) -> Search:
-    return Search(model, task, seed, lambda _: None, checkpoint=file, resume=resume, settings=settings)
+def search(file: Path, resume: bool, model=MODEL, task=TASK, seed=0, asked=SETTINGS) -> Search:
+    return Search(model, task, seed, lambda _: None, checkpoint=file, resume=resume, asked=asked)
 
 
 @pytest.fixture
@@ -313,9 +314,9 @@ def test_a_finished_pass_is_not_run_again(file):
             "was begun with task_digest ",
         ),
         ({"seed": 1}, "was begun with seed 0, found 1"),
-        ({"settings": SETTINGS | {"quick": True}}, "was begun with quick False, found True"),
-        ({"settings": SETTINGS | {"some": (1, 3)}}, "was begun with some [1, 2], found [1, 3]"),
-        ({"settings": SETTINGS | {"more": 1}}, "was begun with more None, found 1"),
+        ({"asked": SETTINGS | {"quick": True}}, "was begun with quick False, found True"),
+        ({"asked": SETTINGS | {"some": (1, 3)}}, "was begun with some [1, 2], found [1, 3]"),
+        ({"asked": SETTINGS | {"more": 1}}, "was begun with more None, found 1"),
     ],
 )
 def test_a_run_is_not_resumed_as_another(file, changed, message):
@@ -352,6 +353,7 @@ def test_time_before_an_interruption_counts(file):
     assert len(again.progress.states) == 1
 
 
+@pytest.mark.long
 def test_an_interrupted_decompilation_keeps_its_time(tmp_path, monkeypatch):
     file = tmp_path / "out.decompiling"
 
@@ -381,7 +383,7 @@ def test_damaged_checkpoints_are_one_line(file, tmp_path):
     assert all(content != whole for content in broken.values())
     for content in broken.values():
         file.write_bytes(content)
-        with pytest.raises(DraspError, match="not the state of a decompilation; remove it to begin again$"):
+        with pytest.raises(DraspError, match="damaged; remove it to begin again$"):
             search(file, resume=True)
 
 

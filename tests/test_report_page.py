@@ -1,52 +1,18 @@
 """The report page in a real browser: it opens, computes, and shows everything as text."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
 
 from browser import open_file
 from cases import case
-from drasp.language import Program, parse
+from drasp.language import parse
 from drasp.language.function_primitives import _REGISTRY as FUNCTIONS
 from drasp.language.function_primitives import function_primitive, same_basis
-from drasp.report.examples import draw_examples
-from drasp.report.page import MAX_BYTES, report_page
-from drasp.tasks import TASKS
+from drasp.report.page import MAX_BYTES
 from drasp.vocabulary import Vocabulary
-
-# One browser for all of them.
-pytestmark = pytest.mark.xdist_group("browser")
-
-RECORD = {
-    "task": "unique_copy",
-    "model": "models/copy-2l1h64",
-    "verdict": "decompiled",
-    "match_accuracy": 0.94,
-    "match_interval": [0.92, 0.95],
-    "samples": 2000,
-    "task_accuracy": 0.97,
-    "seconds": 12.5,
-    "frontier": [
-        {"lines": 5, "match_accuracy": 0.4, "match_interval": [0.38, 0.42]},
-        {"lines": 7, "match_accuracy": 0.94, "match_interval": [0.92, 0.95]},
-    ],
-    "passes": [
-        {"name": "cut edges", "seconds": 1.0, "left": 9, "unit": "edges", "match_accuracy": 0.99},
-        {"name": "cut edges", "seconds": 3.0, "left": 8, "unit": "edges", "match_accuracy": 0.97},
-        {"name": "cut lines", "seconds": 3.5, "left": 7, "unit": "lines", "match_accuracy": 0.94},
-    ],
-    "primitives": {"select": {"named": 2, "total": 2}},
-    "min_match": 0.9,
-}
-
-
-def written(folder: Path, program: Program, record: dict | None = None) -> Path:
-    task = TASKS.get((record or {}).get("task", ""))
-    file = folder / "report.html"
-    file.write_bytes(report_page(program, record or {}, draw_examples(program, task)))
-    return file
+from report_pages import RECORD, answers, type_input, written
 
 
 @pytest.fixture
@@ -60,18 +26,10 @@ def canvases(page) -> list[str]:
     return page.evaluate("[...document.querySelectorAll('.card canvas[tabindex]')].map((c) => c.toDataURL())")
 
 
-def type_input(page, text: str, field: str = "#input") -> None:
-    """Types, and waits for the frame in which the page draws."""
-    page.fill(field, text)
-    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-
-
-def answers(page) -> list[str]:
-    return page.locator("#strip tr").nth(2).locator("td").all_inner_texts()
-
-
 def test_the_page_opens_from_disk_and_asks_for_nothing(browser, tmp_path):
-    file = written(tmp_path, case("unique copy"), RECORD)
+    compared = {"status": "proved", "length": 2, "inputs": 22_500, "undecided": 0}
+    proof = {"status": "proved", "sentence": "", "line": "<b>proved</b> for all", "length": 2}
+    file = written(tmp_path, case("unique copy"), RECORD | {"certificate": proof | {"against_model": compared}})
     opened = open_file(browser, file)
     opened.page.wait_for_timeout(200)
     assert opened.problems == []
@@ -80,6 +38,7 @@ def test_the_page_opens_from_disk_and_asks_for_nothing(browser, tmp_path):
     # Nothing in this record says by what means the program answers alike.
     assert opened.page.inner_text("#verdict") == "answers alike; by what means was not measured"
     assert "94.0 %" in opened.page.inner_text("#facts")
+    assert "proved up to length 2\n<b>proved</b> for all" in opened.page.inner_text("#facts")
     assert opened.page.locator("#frontier .dot").count() == 2
     assert opened.page.locator("#frontier .dot.pick").count() == 1
     rows = opened.page.locator("#passes tbody tr").all_inner_texts()

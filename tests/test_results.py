@@ -10,13 +10,17 @@ import torch
 
 import drasp
 from drasp.causal import Evidence
+from drasp.decompiler.verify import verify
 from drasp.errors import DraspError
-from drasp.language import Interpreter, parse
+from drasp.language import Interpreter, parse, program_files
 from drasp.measure import Share
-from drasp.records import FrontierRecord, Record
+from drasp.output_folder import write_files
+from drasp.records import CertificateRecord, FrontierRecord, Record
 from drasp.results.labelled import Axis, Labelled
+from drasp.results.line import Line
 from drasp.results.result import Frontier, Result, load_result
 from drasp.tasks import load_task, sequence_task
+from drasp.translation import translate
 
 TEXT = """vocab = [a, b, "<x>", "?"]
 special = ["?"]
@@ -42,6 +46,7 @@ def result(program):
         task="mine", method="fast", verdict="decompiled", grade="complete", reasons=("<one> reason",),
         match_accuracy=0.98, match_interval=(0.97, 0.99), samples=2000, task_accuracy=0.5, lines=4, pruned_lines=4,
         frontier=points, model_digest="0", settings={}, drasp_version="0", min_match=0.9, max_lines=40,
+        certificate=CertificateRecord("proved", "proved for all 3", "<model>: proved for all 3", 2),
     )  # fmt: skip
     return Result(program, record, Frontier(points, {4: program, 7: program}, 4), program)
 
@@ -51,10 +56,12 @@ def test_a_result_prints_its_program_verdict_and_frontier(result, program):
     assert str(program) in text
     assert "decompiled (complete): 4 lines, 0.980 [0.970, 0.990] of 2,000 inputs answered alike, 0.500 right" in text
     assert "- <one> reason" in text
+    assert "  <model>: proved for all 3\n" in text
     assert "→" in str(result.frontier)
     assert str(result.frontier) in text
     page = result._repr_html_()
     assert "&lt;one&gt; reason" in page
+    assert "&lt;model&gt;: proved for all 3" in page
     assert "<one>" not in page
     assert program._repr_html_() == f"<pre>{escape(str(program))}</pre>"
 
@@ -87,6 +94,24 @@ def test_a_tensor_has_named_axes(result):
         _ = result["a1"].tensor
 
 
+def test_a_norm_is_a_form_of_what_it_hears():
+    """Its square is the quadratic form of its tensor, and eps, on the one-hot vectors of tokens and positions."""
+    generator = torch.Generator().manual_seed(3)
+    parts = {f"N1.{i}": torch.randn(n, 5, generator=generator, dtype=torch.float64) for i, n in enumerate((3, 6, 1))}
+    text = """vocab = [a, b, c]
+    positions = 6
+    n1 = norm(token, pos, one, op=N1, eps=0.25)
+    logits1 = project(inp=token/n1, op=(inp==out))
+    prediction = softmax(logits1)"""
+    line = Line(parse(text, parts), 1)
+    form = np.asarray(line.tensor)
+    assert line.tensor.axes[0].labels == line.tensor.axes[1].labels
+    assert line.tensor.axes[0].labels[2:5] == ("token=c", "pos=0", "pos=1")
+    vectors = np.concatenate([np.eye(3)[[0, 2, 1]], np.eye(6)[[2, 3, 4]], np.ones((3, 1))], 1)
+    squares = np.einsum("pi,ij,pj->p", vectors, form, vectors) + 0.25
+    assert np.allclose(np.asarray(line.on("a c b", 2)), np.sqrt(squares), rtol=1e-5)
+
+
 def test_a_value_on_an_input_is_the_interpreters(result, program):
     ids = program.vocabulary.encode(INPUT)
     trace = Interpreter.of(program).trace(torch.tensor([ids]), torch.arange(2, 5)[None])
@@ -110,9 +135,9 @@ def test_attention_is_masked_and_adds_up_to_one(result):
 @pytest.mark.parametrize(
     ("tokens", "offset", "expected"),
     [
-        ("a c", 0, "token 'c' is not in the vocabulary"),
-        ([7], 0, "token id 7: expected 0 to 3"),
-        ("", 0, "no tokens were given"),
+        ("a c", 0, r"the input: token 1 is 'c', which is not in the vocabulary \(a b .*\)"),
+        ([7], 0, "the input: token 0 is id 7, expected 0 to 3"),
+        ("", 0, "the input: has no tokens"),
         ("a b", 8, "2 tokens at offset 8 do not fit the program's 9 positions"),
     ],
 )
@@ -139,8 +164,9 @@ def test_labels_find_numbers():
         array["z"]
     with pytest.raises(DraspError, match="place 3 of 3 along c"):
         array[0, 3]
-    assert "1.00" in str(array)
-    assert "<td>1.00</td>" in array._repr_html_()
+    assert str(array).splitlines()[-1].split() == ["b", "3", "4", "5"]
+    assert "0.50" in str(Labelled("x", np.full((1, 1), 0.5), (Axis("r", ("a",)), Axis("c", ("u",)))))
+    assert "<td>1</td>" in array._repr_html_()
 
 
 def test_a_result_is_saved_and_read_again(result, tmp_path):
@@ -175,6 +201,22 @@ def test_evidence_of_a_loaded_result_is_typed(result):
     assert result.evidence is None
     assert drasp.Evidence is Evidence
     assert str(Share(3, 4, every=True)) == "0.750 of all 4"
+
+
+def test_paths_and_names_are_taken_for_what_they_hold(tmp_path):
+    """What is found is the same as of a program, a model and a task themselves."""
+    translated = drasp.translate("tomita1")
+    model, task = drasp.load_model("tomita1"), load_task("tomita1")
+    assert translated.output == "sigmoid"
+    assert translated.digest == translate(model, task.vocabulary, "sigmoid").digest
+    write_files(tmp_path / "result", program_files(translated))
+    themselves = verify(translated, model, task, samples=20)
+    for folder in (tmp_path / "result", str(tmp_path / "result"), tmp_path / "result/program.drasp"):
+        assert drasp.verify(folder, "tomita1", samples=20) == themselves
+    with pytest.raises(DraspError, match="the model: does not say what it was trained on; give a task"):
+        drasp.evaluate(str(tmp_path / "result"), model)
+    with pytest.raises(DraspError, match=f"{tmp_path}/result: its tokens are not those of task sort"):
+        drasp.verify(tmp_path / "result", "sort")
 
 
 @pytest.mark.long

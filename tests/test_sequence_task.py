@@ -49,7 +49,7 @@ def test_names_serve_as_ids_and_none_counts_everywhere():
 
 
 def test_a_sigmoid_task_has_sets_for_targets():
-    task = mine(lambda rng, n: [("ab", [0, 1], [["a", "b"], []])] * n, output="sigmoid")
+    task = mine(lambda rng, n: [("ab", [0, 1], [{"a", 1}, []])] * n, output="sigmoid")
     assert task.pool(1, np.random.default_rng(0)).targets[0].int().tolist() == [[1, 1, 0, 0], [0, 0, 0, 0]]
 
 
@@ -65,7 +65,8 @@ def test_bins_are_terciles_of_what_is_drawn_or_given():
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30))
 def test_every_length_is_in_one_bin(sizes):
-    task = mine(None, every=[([0] * n, None) for n in sizes])
+    listed = [([number] * n, None) for number, n in enumerate(sizes)]
+    task = sequence_task("mine", [str(number) for number in range(30)], every=listed)
     assert all(sum(low <= n <= high for low, high in task.bins) == 1 for n in sizes)
     assert len(task.bins) <= 3
 
@@ -130,6 +131,20 @@ def test_of_listed_inputs_none_comes_twice_before_all_have_come():
     assert len(set(rows[:25])) == len(set(rows[25:50])) == 25
 
 
+def test_the_same_tokens_with_other_positions_are_another_input():
+    assert len(mine(None, every=[("ab", [0]), ("ab", [1])]).measured(5, np.random.default_rng(0))) == 2
+
+
+def test_a_draw_beside_a_list_gives_no_other_inputs():
+    listed = [([a, b], [1]) for a in range(2) for b in range(2)]
+    some = mine(lambda rng, n: [listed[0]] * n, every=listed)
+    assert some.pool(3, np.random.default_rng(0)).ids.tolist() == [[0, 0]] * 3
+    others = mine(lambda rng, n: [("ab", [1])] * (n - 1) + [("aw", [1])], every=listed)
+    expected = r"task mine: input 2 of its draw \(a w\) is not among those that every= lists"
+    with pytest.raises(DraspError, match=expected):
+        others.pool(3, np.random.default_rng(0))
+
+
 def test_a_task_without_targets_says_nothing_of_right_and_wrong():
     task = mine(lambda rng, n: [("ab", None)] * n)
     inputs = task.pool(10, np.random.default_rng(0))
@@ -168,7 +183,7 @@ def test_an_edit_of_ones_own_keeps_inputs_in_kind():
     assert torch.equal(once.ids, inputs.ids.roll(-1, 1))
     assert torch.equal(task.edited(inputs, "all tokens", np.random.default_rng(0)).ids, inputs.ids)  # four times
     assert torch.equal(task.edited(inputs, "two swapped", np.random.default_rng(0)).ids, inputs.ids)
-    with pytest.raises(DraspError, match="task mine: its edit made 3 tokens of 4; an edit keeps an input's length"):
+    with pytest.raises(DraspError, match=r"task mine: what its edit made of . . . .: has 3 tokens of 4; an edit k"):
         mine(draw, edit=lambda rng, tokens: tokens[1:]).edited(inputs, "one token", np.random.default_rng(0))
     with pytest.raises(DraspError, match=r"task mine: its edit failed in test_sequence_task.py, line \d+: ZeroDiv"):
         mine(draw, edit=lambda rng, tokens: 1 // 0).edited(inputs, "one token", np.random.default_rng(0))
@@ -191,7 +206,7 @@ def test_spare_tokens_of_a_model_get_names():
 def test_a_task_that_does_not_fit_says_why():
     with pytest.raises(DraspError, match=re.escape("task mine: has 4 tokens (a b w ?), but the model has 3")):
         mine().fitted(3, 100)
-    with pytest.raises(DraspError, match=r"needs 109 positions \(lengths 3 to 9, and the offsets"):
+    with pytest.raises(DraspError, match=r"needs 109 positions \(its longest input \(.*\) has 9, and the off"):
         mine(offsets=range(101)).fitted(4, 32)
     drawn = itertools.chain([3] * 1000, itertools.repeat(7))  # the first thousand tell how long inputs are
     task = mine(lambda rng, n: [("abw?aab"[: next(drawn)], None) for _ in range(n)]).fitted(4, 5)
@@ -215,6 +230,20 @@ WRONG = {
     "a float": (([0, 1.0], None), "input 1 of its draw: token 1 is the float 1.0, expected an id or a name"),
     "floats": ((np.zeros(2), None), "input 1 of its draw: token 0 is the float 0.0, expected an id or a name"),
     "a number": ((3, None), "input 1 of its draw: its tokens: expected a list, found the int 3"),
+    "numbers alone": (
+        [0, 1, 2],
+        "input 1 of its draw: its tokens: expected a list, found the int 0; an input is (tokens, counted) or (tok",
+    ),
+    "tokens without order": (({"a", "b"}, None), "input 1 of its draw: its tokens: expected a list, found the set {"),
+    "positions without order": (("ab", {1, 0}), "input 1 of its draw (a b): the positions that count: expected a list"),
+    "targets by position": (
+        ("ab", [0, 1], {0: "a", 1: "b"}),
+        "input 1 of its draw (a b): its targets: expected a list, found the dict {0: 'a', 1: 'b'}",
+    ),
+    "a target that is missing": (
+        ("ab", None, ["a", None]),
+        "input 1 of its draw (a b): a target is None, expected an id or a name",
+    ),
     "tokens alone": ([0, 1, 2, 3], "input 1 of its draw: expected (tokens, counted) or (tokens, counted, targets), "),
     "a text": ("abab", "input 1 of its draw: expected (tokens, counted) or (tokens, counted, targets), found the str"),
     "position outside": (("ab", [2]), "input 1 of its draw (a b): position 2 counts, but its positions are 0 to 1"),
@@ -258,8 +287,9 @@ def test_a_set_of_targets_is_expected_for_sigmoid():
     [
         (lambda rng, n: [("ab", None)] * 3, "its draw gave 3 inputs, where 1000 were asked for"),
         (lambda rng, n: 1 / 0, r"its draw failed in test_sequence_task.py, line \d+: ZeroDivisionError"),
-        (lambda rng: [], r"its draw failed in .*TypeError"),
-        (lambda rng, n: None, r"its draw failed in .*TypeError"),
+        (lambda rng: [], r"its draw failed: TypeError\(.*takes 1 positional argument but 2 were given"),
+        (lambda rng, n: None, "its draw gave None; expected 1000 inputs"),
+        (lambda rng, n: itertools.repeat(("ab", None)), "its draw gave more than 1000 inputs, where 1000 were"),
     ],
 )
 def test_a_draw_that_fails_is_named(draw, expected):
@@ -271,12 +301,16 @@ def test_a_draw_that_fails_is_named(draw, expected):
     ("make", "expected"),
     [
         (lambda: mine(None), "task mine: says neither how inputs are drawn"),
-        (lambda: mine(offsets=[-1]), r"task mine: offsets=\(-1,\); expected positions from 0 on"),
+        (lambda: mine(offsets=[-1]), r"task mine: offsets=\[-1\]; expected positions from 0 on"),
         (lambda: mine(None, every=sums(2), offsets=range(3)), "task mine: every= lists all inputs at positions from 0"),
         (lambda: mine(bins=[(5, 2)]), r"task mine: bins= holds \(5, 2\); expected \(shortest, longest\)"),
         (lambda: sequence_task("mine", ["a", "a"], two_back), "task mine: the vocabulary names token 'a' more than"),
         (lambda: sequence_task("mine", "ab", two_back, special=["c"]), "task mine: special token 'c' is not in"),
         (lambda: mine(None, every=[]).lengths, "task mine: every= lists no input"),
+        (
+            lambda: mine(None, every=[("ab", None), ("ba", None), ("ab", None)]).lengths,
+            r"task mine: input 2 of every= \(a b\) is input 0 again; list each once",
+        ),
     ],
 )
 def test_a_task_that_cannot_be_is_refused(make, expected):

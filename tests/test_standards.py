@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from cuts import AnyMeans, cuttable
 from drasp.causal.attention import looks_of
-from drasp.causal.measures import CLEAR, CLEAR_IN_MODEL
-from drasp.causal.trials import SOURCES, Amount, Trials
+from drasp.causal.measures import CLEAR, CLEAR_IN_MODEL, LEAST_EDITED, LEAST_OVERLAP
+from drasp.causal.trials import SOURCES, Amount, Trials, lowest
 from drasp.decompiler.components import Components, Graph
-from drasp.decompiler.standards import LEAST_EDITED, LEAST_OVERLAP, Standards, lowest
+from drasp.decompiler.standards import Standards
 from drasp.edits import Edit, Replaced, Scaled
 from drasp.model_files import load_model
 from drasp.sites import Component, Edge, Path, Product, Read, Site
 from drasp.tasks import Language, Task, answer_task, each_row, language_task
 from hooked_model import HookedModel
 from random_models import random_gpt2
-from test_graphs import AnyMeans, cuttable
 
 LAST = answer_task(
     "last", "abc", each_row(lambda x: [x[-1], x[0]]), lengths=range(3, 7), longest_input=9, room=9, ends=False
@@ -29,7 +29,7 @@ LAYERS, FEWEST, MANY = 2, 12, 20
 PAIRS = Amount(24, 24)
 
 
-class Case:
+class StandardsCase:
     """A random model, a graph of it, and the pairs that it is held to."""
 
     def __init__(self, task: Task, seed: int, amount: Amount = PAIRS) -> None:
@@ -83,8 +83,8 @@ class Case:
 
 
 @pytest.fixture(scope="module", params=[(LAST, 15), (SPELT, 6)], ids=["softmax", "sigmoid"])
-def case(request) -> Case:
-    return Case(*request.param)
+def case(request) -> StandardsCase:
+    return StandardsCase(*request.param)
 
 
 def test_edited_answers_are_those_of_hooks(case):
@@ -179,7 +179,7 @@ def test_the_complement_is_the_source(case):
 @pytest.mark.long
 @pytest.mark.parametrize(("task", "seed"), [(LAST, 15), (SPELT, 6)])
 def test_interchange_takes_a_component_from_the_source_on_both_sides(task, seed):
-    case = Case(task, seed, Amount(8, 8))
+    case = StandardsCase(task, seed, Amount(8, 8))
     clear, sides = CLEAR * case.trials.margin, ({}, case.graph.edits)
     used = [c for c in case.transformer.anatomy.senders if c.receivers and case.graph.is_used(c)]
     shares: dict[Component, list[float]] = {component: [] for component in used}

@@ -16,10 +16,11 @@ from drasp.language.bases import Positions
 from drasp.language.printer import statement_text
 from drasp.language.syntax import Operand, PrimitiveTensor, Program, Reference
 from drasp.language.tensor_primitives import _built, build
+from drasp.loading import resolve_model
 from drasp.model_files import load_model
 from drasp.rewriting.rewrite import dense_ops
+from drasp.settings import QUICK
 from drasp.tasks import load_task
-from drasp.zoo import resolve_model
 from random_programs import random_program, randoms
 
 TEXT = """vocab = [a, b]
@@ -158,7 +159,7 @@ def test_a_program_is_checked_and_made_ready_once(counted):
 @pytest.mark.long
 def test_a_decompilation_finds_nothing_out_twice(counted):
     """However many programs are looked at for their evidence, each is checked and made ready once."""
-    result = decompile(load_model(resolve_model("bin_majority")), load_task("bin_majority"), quick=True)
+    result = decompile(load_model(resolve_model("bin_majority")), load_task("bin_majority"), settings=QUICK)
     assert result.program.lines == 3
     assert set(counted.values()) == {1}
     assert kinds(counted)["check"] < 250

@@ -236,10 +236,10 @@ def test_uniform_words_are_uniform():
 
 @pytest.mark.parametrize("name", ["unique_bigram_copy", "sort", "majority", "D12"])
 def test_a_large_pool_is_drawn_in_seconds(name):
-    start = time.perf_counter()
+    start = time.process_time()
     inputs = TASKS[name].pool(20_000, np.random.default_rng(0))
     assert len(inputs) == 20_000
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_batches_hold_every_row_once():

@@ -5,10 +5,11 @@ import io
 from rich.console import Console
 
 from cases import CASES
-from drasp.cli.show import pass_progress, print_frontier, print_program, statement_line
+from drasp.cli.show import print_frontier, print_program, statement_line
 from drasp.decompiler.result import Point
 from drasp.language import parse
 from drasp.measure import Share
+from drasp.progress import pass_progress
 from drasp.records import PassRecord
 
 PROGRAM = next(case.program for case in CASES if case.name == "unique copy")

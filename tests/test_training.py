@@ -13,11 +13,12 @@ from transformers import GPT2LMHeadModel
 from drasp.attention import drop
 from drasp.errors import DraspError
 from drasp.forward import Forward
-from drasp.model_files import read_folder, write_folder
+from drasp.model_files import model_files, read_folder
+from drasp.output_folder import write_files
 from drasp.tasks import TASKS
 from drasp.training import files, session
 from drasp.training.layout import lay_out, lay_out_pairs
-from drasp.training.loop import Run
+from drasp.training.loop import TrainingRun
 from drasp.training.recipe import OFFSETS, Metrics, Recipe, grid
 from drasp.transformer import Shape, assemble, initial_weights
 
@@ -38,7 +39,7 @@ def test_logits_and_gradients_equal_hugging_face(name, layers, paired, tmp_path)
     task = TASKS[name]
     shape = Shape(len(task.vocabulary), task.n_positions, 16, layers, 2, 64)
     weights = {k: (4 * w).requires_grad_() for k, w in initial_weights(shape, 1).items()}
-    write_folder(tmp_path, shape, weights)
+    write_files(tmp_path, model_files(shape, weights))
     theirs = GPT2LMHeadModel.from_pretrained(tmp_path).eval()
     inputs = task.pool(24, np.random.default_rng(2), 1, 30)
 
@@ -93,13 +94,13 @@ def test_a_model_is_learnt_and_written(tmp_path):
 
 def test_a_resumed_run_ends_with_the_same_weights(tmp_path):
     task = TASKS["tomita4"]
-    whole = Run(task, QUICK)
+    whole = TrainingRun(task, QUICK)
     while not whole.state.done:
         whole.advance()
     state = None
     for _ in range(3):
         torch.manual_seed(1234)  # what else the process does must not matter
-        run = Run(task, QUICK, state)
+        run = TrainingRun(task, QUICK, state)
         run.advance()
         files.save_state(tmp_path / "state", QUICK, run.state)
         state = files.load_state(tmp_path / "state", QUICK)
@@ -132,7 +133,7 @@ def test_interrupted_by_ctrl_c_and_resumed(tmp_path):
 
 
 def test_seeds_differ():
-    first, second = (Run(TASKS["tomita4"], Recipe("tomita4", steps=10, seed=seed)) for seed in (0, 1))
+    first, second = (TrainingRun(TASKS["tomita4"], Recipe("tomita4", steps=10, seed=seed)) for seed in (0, 1))
     first.advance()
     second.advance()
     assert any(not torch.equal(w, second.state.weights[name]) for name, w in first.state.weights.items())
@@ -205,7 +206,7 @@ def test_recipes_that_cannot_be(options, message):
 
 
 def test_divergence_is_said():
-    run = Run(TASKS["bin_majority"], Recipe("bin_majority", lr=0.9, steps=100))
+    run = TrainingRun(TASKS["bin_majority"], Recipe("bin_majority", lr=0.9, steps=100))
     with torch.no_grad():
         next(iter(run._weights.values())).fill_(float("nan"))
     with pytest.raises(DraspError, match=r"--lr 0.9: the loss is no longer a finite number"):
@@ -220,15 +221,15 @@ def test_nothing_is_left_of_what_could_not_be_written(tmp_path, monkeypatch):
     with pytest.raises(DraspError, match="exists already"):
         session.train(task, recipe, tmp_path)
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files, "write_folder", full)
+    monkeypatch.setattr(files, "write_files", full)
     with pytest.raises(OSError, match="No space left"):
         session.train(task, recipe, tmp_path / "model")
     # The state stays, so that the run can be ended when there is room.
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "model.training"]
-    monkeypatch.setattr(files, "save_file", full)
+    monkeypatch.setattr(files, "write_tensors_and_facts", full)
     with pytest.raises(OSError, match="No space left"):
         session.train(task, recipe, tmp_path / "other")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "model.training"]
@@ -241,13 +242,13 @@ def test_a_state_that_is_none(tmp_path):
     with pytest.raises(DraspError, match="no interrupted run to resume"):
         session.train(TASKS["tomita1"], Recipe("tomita1"), tmp_path / "m", resume=True)
     (tmp_path / "m.training").write_text("not a state")
-    with pytest.raises(DraspError, match="not the state of a training run"):
+    with pytest.raises(DraspError, match="not what drasp has written there, or damaged"):
         session.train(TASKS["tomita1"], Recipe("tomita1"), tmp_path / "m", resume=True)
 
 
 def test_the_tests_do_not_depend_on_the_order_of_bins():
-    run = Run(TASKS["tomita2"], Recipe("tomita2", steps=100))
+    run = TrainingRun(TASKS["tomita2"], Recipe("tomita2", steps=100))
     run.advance()
-    again = Run(TASKS["tomita2"], Recipe("tomita2", steps=100), run.state)
+    again = TrainingRun(TASKS["tomita2"], Recipe("tomita2", steps=100), run.state)
     assert run.final_accuracies() == again.final_accuracies()
     assert set(run.final_accuracies()) == set(OFFSETS)

@@ -1,14 +1,27 @@
 """Models whose program is known are decompiled and scored: a change that brings a false program back fails here.
 
 Pairs and triples of them give the same answers by different means, so that answers alone cannot tell which is which.
+What is found is told in the same words as the truth.
 """
 
+import numpy as np
 import pytest
+import torch
 
 from drasp.decompiler.pipeline import decompile
+from drasp.language import Program
+from drasp.language.bases import Tokens
+from drasp.language.checker import op_bases
+from drasp.language.syntax import Project
+from drasp.rewriting.rewrite import dense_ops
+from drasp.rewriting.simplify import canonical, simplify
+from drasp.rewriting.tidy import fold_constants
+from drasp.tasks import Task
+from drasp.words import sentences
 from truth.families import families
 from truth.score import score
 from truth.specs import QUICK, family_spec
+from unnamed import without_names
 
 SEED = 5
 KNOWN = [
@@ -36,3 +49,18 @@ def test_of_several_programs_with_the_same_answers_the_models_own_is_found(name:
     found = decompile(spec.compiled.transformer, spec.task)
     assert found.verdict == "decompiled"
     assert score(spec.compiled.program, found.program, spec.compiled.transformer, spec.task).right, str(found.program)
+    assert words(spec.compiled.program, spec.task) == words(found.program, spec.task)
+
+
+def words(program: Program, task: Task) -> list[str]:
+    """What a program's sentences are in its shortest form, without names: there biases are part of other lines.
+
+    Tokens that no input has say nothing: what is found is not about them.
+    """
+    short = canonical(fold_constants(simplify(without_names(program))))
+    inputs = task.pool(500, np.random.default_rng(0))
+    drawn = {int(i) for ids, size in zip(inputs.ids, inputs.sizes, strict=True) for i in ids[:size]}
+    seen = torch.tensor([i in drawn for i in range(len(program.vocabulary))])
+    projects = [s for s in short.statements if isinstance(s, Project) and isinstance(op_bases(short, s)[0], Tokens)]
+    rows = {s.tensor_names[0]: torch.where(seen[:, None], dense_ops(short)[s.name], 0.0) for s in projects}
+    return sentences(short.with_tensors(rows))

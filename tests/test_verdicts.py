@@ -9,11 +9,12 @@ from drasp.causal import Evidence
 from drasp.causal.evidence import LineEvidence, causal_reasons
 from drasp.causal.measures import NOT_APPLICABLE, Measure
 from drasp.decompiler.checkpoint import Found
-from drasp.decompiler.pipeline import End, _candidates, _promising, check_accept, choose, most_lines
+from drasp.decompiler.picking import End, _candidates, _promising, check_accept, choose, most_lines
 from drasp.decompiler.result import Point, verdict_of
 from drasp.errors import DraspError
 from drasp.language.syntax import Program
 from drasp.measure import Share
+from drasp.settings import DEFAULT
 
 
 def program(lines: int) -> Program:
@@ -52,12 +53,12 @@ SUFFICIENT, COMPLETE = "sufficient", "complete"
 )
 def test_the_pick_is_the_shortest_causal_program_or_a_complete_one_that_is_little_longer(ends, causal, answers):
     found = [end(*each) for each in ends]
-    assert choose(found, "causal") is found[causal]
-    assert choose(found, "answers") is found[answers]
+    assert choose(found, DEFAULT, "causal") is found[causal]
+    assert choose(found, DEFAULT, "answers") is found[answers]
 
 
 def test_how_much_longer_a_complete_program_may_be():
-    assert [most_lines(n) for n in (2, 3, 8, 9, 20)] == [4, 5, 10, 11.25, 25]
+    assert [most_lines(n, DEFAULT) for n in (2, 3, 8, 9, 20)] == [4, 5, 10, 11.25, 25]
 
 
 @pytest.mark.parametrize(
@@ -87,11 +88,13 @@ def found(lines: int, match: float, complete: float = 0.0) -> Found:
 
 def test_the_frontier_gets_truer_as_it_gets_longer_and_has_a_complete_program():
     every = [found(9, 1.0), found(7, 0.95), found(5, 0.96), found(3, 0.9), found(8, 0.9, 0.91), found(12, 0.9, 0.91)]
-    assert [each.lines for each in _candidates(every, max_lines=40)] == [3, 5, 8, 9]
-    assert [each.lines for each in _candidates(every, max_lines=6)] == [3, 5]
-    assert [each.lines for each in _candidates(every, max_lines=2)] == [9], "the truest, where all are too long"
+    assert [each.lines for each in _candidates(every, DEFAULT, max_lines=40)] == [3, 5, 8, 9]
+    assert [each.lines for each in _candidates(every, DEFAULT, max_lines=6)] == [3, 5]
+    assert [each.lines for each in _candidates(every, DEFAULT, max_lines=2)] == [9], (
+        "the truest, where all are too long"
+    )
     same = [found(4, 0.99), found(4, 0.97, 0.91), found(5, 0.9, 0.98), found(6, 0.9, 0.98)]
-    assert [(each.lines, each.complete) for each in _candidates(same, 40)] == [(4, 0.91), (5, 0.98)]
+    assert [(each.lines, each.complete) for each in _candidates(same, DEFAULT, 40)] == [(4, 0.91), (5, 0.98)]
 
 
 def seen(lines: int, hits: int, complete: float = 0.0) -> Point:
@@ -101,21 +104,22 @@ def seen(lines: int, hits: int, complete: float = 0.0) -> Point:
 
 def test_the_shortest_that_agrees_is_looked_at_and_a_complete_one_that_is_not_far():
     points = [seen(2, 50), seen(3, 91), seen(7, 99), seen(8, 99, complete=0.91), seen(50, 100, complete=0.91)]
-    assert _promising(points, 0.9, 40) == [points[1], points[3]]
-    assert _promising(points[:3], 0.95, 40) == [points[2]]
-    assert _promising(points, 0.995, 40) == [points[2]], "none is good enough: the truest of the short ones"
-    assert _promising(points, 0.9, 1) == [points[4]]
+    assert _promising(points, DEFAULT, 0.9, 40) == [points[1], points[3]]
+    assert _promising(points[:3], DEFAULT, 0.95, 40) == [points[2]]
+    assert _promising(points, DEFAULT, 0.995, 40) == [points[2]], "none is good enough: the truest of the short ones"
+    assert _promising(points, DEFAULT, 0.9, 1) == [points[4]]
     whole = [seen(3, 95, complete=0.91), seen(5, 99, complete=0.91)]
-    assert _promising(whole, 0.9, 40) == whole[:1]
-    more = [seen(3, 95), seen(4, 99, complete=0.91), seen(6, 99, complete=0.98)]
-    assert _promising(more, 0.9, 40) == more
+    assert _promising(whole, DEFAULT, 0.9, 40) == whole[:1]
+    more = [seen(3, 95, complete=0.85), seen(4, 99, complete=0.91), seen(6, 99, complete=0.98)]
+    assert _promising(more, DEFAULT, 0.9, 40) == more
+    assert _promising([seen(3, 95), *more[1:]], DEFAULT, 0.9, 40) == more[1:], "too little for what it has lost"
     far = [seen(3, 95), seen(9, 99, complete=0.91)]
-    assert _promising(far, 0.9, 40) == far[:1]
+    assert _promising(far, DEFAULT, 0.9, 40) == far[:1]
 
 
 def test_an_unknown_criterion_is_one_line():
     assert (check_accept("causal"), check_accept("answers")) == ("causal", "answers")
-    with pytest.raises(DraspError, match="^--accept both: no such criterion; there are causal, answers$"):
+    with pytest.raises(DraspError, match="^accept both: no such criterion; there are causal, answers$"):
         check_accept("both")
 
 

@@ -5,12 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import drasp
 from drasp.errors import DraspError
+from drasp.loading import ZOO_FOLDER, resolve_model
 from drasp.measure import task_accuracy
-from drasp.model_files import load_model
+from drasp.model_files import digest, load_model
 from drasp.tasks import TASKS, task_of_model
 from drasp.training.recipe import OFFSETS
-from drasp.zoo import ZOO_FOLDER, markdown_table, resolve_model, zoo_models
+from drasp.zoo import markdown_table, zoo_models
 
 MODELS = {model.name: model for model in zoo_models()}
 
@@ -41,6 +43,7 @@ def test_the_documented_table_is_this_zoo():
 
 def test_models_by_name_or_folder(tmp_path, monkeypatch):
     assert resolve_model("bin_majority") == ZOO_FOLDER / "bin_majority"
+    assert digest(drasp.load_model("bin_majority")) == digest(load_model(ZOO_FOLDER / "bin_majority"))
     assert resolve_model(str(tmp_path)) == tmp_path
     with pytest.raises(DraspError, match="no such folder, and no zoo model of that name; the zoo has bin_majority"):
         resolve_model("bin_majorty")

@@ -16,7 +16,7 @@ from drasp.sites import Component
 from drasp.tasks import Task
 from truth.families import Family
 from truth.graph import units
-from truth.score import Pairs, differing, pattern_places, places, ran, random_strings, with_ids
+from truth.score import InputPairs, differing, pattern_places, places, ran, random_strings, with_ids
 
 LEAST_DIFFERENCE = 0.2  # of the answers, that some intervention must show between any two of a family
 _INPUTS = 300
@@ -31,7 +31,7 @@ def least_difference(family: Family) -> tuple[float, str]:
     """
     compiled = {name: compile_program(program).program for name, program in family.programs.items()}
     parts = sorted({c for program in compiled.values() for unit in units(program) for c in unit}, key=str)
-    pairs = Pairs.draw(family.task, _INPUTS, 0)
+    pairs = InputPairs.draw(family.task, _INPUTS, 0)
     answers = {name: list(_answers(program, parts, pairs, family.task)) for name, program in compiled.items()}
 
     def difference(first: str, second: str) -> float:
@@ -42,7 +42,7 @@ def least_difference(family: Family) -> tuple[float, str]:
     return min((difference(a, b), f"{a} / {b}") for a, b in combinations(answers, 2))
 
 
-def _answers(program: Program, parts: list[Component], pairs: Pairs, task: Task) -> Iterator[Tensor]:
+def _answers(program: Program, parts: list[Component], pairs: InputPairs, task: Task) -> Iterator[Tensor]:
     """Logits under one intervention after the other; where a program has nothing in a place, nothing is changed."""
     rng, bases = np.random.default_rng(1), pairs.bases
     strings = random_strings(bases, task.vocabulary, rng)

@@ -7,6 +7,7 @@ hardly matters are rejected, and counted by what was wrong with them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -14,13 +15,14 @@ from torch import Tensor
 
 from drasp.edits import Replaced
 from drasp.language import Interpreter, Program
+from drasp.language.interpreter import pattern_of
 from drasp.language.syntax import Aggregate, ElementWise, Project, Select
 from drasp.measure import predictions
 from drasp.rewriting.simplify import simplify
 from drasp.tasks import Inputs, Language, Task, answer_task, language_task
 from drasp.tasks.rows import HOLE
 from truth.families import program_for
-from truth.score import UNCLEAR, differing, margins, ran
+from truth.score import PASSING, UNCLEAR, differing, margins, ran, weighted_overlap
 
 MOST_LINES, FEWEST_LINES, MOST_HEADS = 10, 2, 4
 LEAST_EFFECT = 0.1  # of the answers, that every part of a program must change
@@ -253,6 +255,7 @@ def draw_program(wish: Wish, rng: np.random.Generator, name: str) -> tuple[Progr
     if not everywhere:
         task = replace(task, source=replace(task.source, answer=_own_answers(program, task)))
     check_parts(program, task, rng)
+    check_heads(program, task, rng)
     return program, task
 
 
@@ -280,6 +283,19 @@ def _own_answers(program: Program, task: Task) -> Callable[[np.ndarray], np.ndar
         return said
 
     return answer
+
+
+@torch.no_grad()
+def check_heads(program: Program, task: Task, rng: np.random.Generator) -> None:
+    """Raises where two heads take the same and look at the same, by as much as is asked of a program that is found."""
+    inputs = task.inputs(rng.choice(np.array(task.lengths), _INPUTS), rng)
+    heads = [line for line in program.statements if isinstance(line, Aggregate)]
+    looks = ran(program, inputs, record=[pattern_of(head.name) for head in heads]).values
+    real = (torch.arange(inputs.ids.shape[1]) < inputs.sizes[:, None]).float()
+    for a, b in combinations(heads, 2):
+        alike = weighted_overlap(looks[pattern_of(a.name)], looks[pattern_of(b.name)], real)
+        if a.value == b.value and alike >= PASSING:
+            raise RejectedError("two heads alike")
 
 
 @torch.no_grad()

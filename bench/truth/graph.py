@@ -11,14 +11,26 @@ an MLP says. A graph is a set of sentences such as
 
 The last kind is an edge between components. Lines keep their edges when exact rewriting folds others into them (an MLP
 of the token into a table, say), so a folded part is still told from one that was never there. Heads that say the same
-are one unit. Norms are not in the graph: they divide what is read, and what is read is the same. A line that stands for
+are one unit. Norms are not in the graph: they divide what is read, and what is read is the same (what an
+MLP only hears by way of its norm is left out by `heard.py`). A line that stands for
 a part that does something may stand for idle ones as well: uniform heads share a line.
 """
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
-from drasp.language.syntax import ONE, Aggregate, ElementWise, Line, Norm, Operand, Prediction, Program, Project, Select
+from drasp.language.syntax import (
+    ONE,
+    Aggregate,
+    BaseStatement,
+    ElementWise,
+    Norm,
+    Operand,
+    Prediction,
+    Program,
+    Project,
+    Select,
+)
 from drasp.rewriting.provenance import explicit
 from drasp.sites import POSITION, TOKEN, Component, Edge, Path, Receiver
 
@@ -27,7 +39,7 @@ Unit: TypeAlias = frozenset[Component]
 Graph: TypeAlias = frozenset[str]
 
 
-def components(line: Line) -> Unit:
+def components(line: BaseStatement) -> Unit:
     """The heads or the MLP that a line stands for."""
     return frozenset(site for site in line.sites if isinstance(site, Component))
 
@@ -118,7 +130,7 @@ class _Reader:
         said = (sentence for line in self.program.statements for sentence in (*self.reads(line), *self.edges(line)))
         return frozenset(said)
 
-    def reads(self, line: Line) -> Iterator[str]:
+    def reads(self, line: BaseStatement) -> Iterator[str]:
         part = self.part(components(line))
         match line:
             case Aggregate(selectors=selectors, value=value):
@@ -141,7 +153,7 @@ class _Reader:
             if key != "one" and (query != "one" or key not in asked):
                 yield f"{part} looks from {query} at {key}"
 
-    def edges(self, line: Line) -> Iterator[str]:
+    def edges(self, line: BaseStatement) -> Iterator[str]:
         if isinstance(line, Norm | Prediction):
             return
         for site in line.sites:

@@ -29,6 +29,7 @@ from drasp.tasks import Inputs, Task
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output, Vocabulary
 from truth.graph import Unit, components, graph_of, mentioned, unit_name, units, variables
+from truth.heard import without_what_is_only_heard
 
 # A model, or a program whose lines have that model's sites.
 Subject: TypeAlias = Transformer | Program
@@ -85,14 +86,17 @@ def score(truth: Program, found: Program, model: Subject, task: Task, seed: int 
     folded = tables(truth, weights, pools)
     wanted = graph_of(truth, known, constant_queries(truth, weights, inputs), folded)
     constant, tabled = constant_queries(found, weights, inputs), same_functions(found, truth, folded)
-    there = graph_of(found, known, constant, tabled, mentioned(truth))
+    heard, read = (
+        graph_of(program, known, constant, tabled, mentioned(truth))
+        for program in (found, without_what_is_only_heard(found, inputs, task.output))
+    )
     heads = [unit for unit in known if any(component.kind == "head" for component in unit)]
     parts = [unit for unit in known if not set(variables(truth, unit)) <= folded]
-    pairs = Pairs.draw(task, _PAIRS, seed)
+    pairs = InputPairs.draw(task, _PAIRS, seed)
     sides = Sides.of(truth, found, model, pairs.bases, task.output)
     return Score(
-        missing=tuple(sorted(wanted - there)),
-        extra=tuple(sorted(there - wanted)),
+        missing=tuple(sorted(wanted - heard)),
+        extra=tuple(sorted(read - wanted)),
         attention={unit_name(unit): overlap(model, found, unit, inputs, weights[unit]) for unit in heads},
         interchange={unit_name(unit): interchange(sides, unit, pairs) for unit in parts},
         strings=agreement_on_strings(sides, task, np.random.default_rng([seed, 1])),
@@ -218,17 +222,12 @@ def reading_weights(model: Subject, unit: Unit, inputs: Inputs) -> Float[Tensor,
         value = before.values[place].expand(n, width, -1)[each].clone()
         value[torch.arange(n * width), column] = before.values[place].expand(n, width, -1)[real(inputs)].mean(0)
         edits[place] = Replaced(value)
-    after = ran(model, _repeated(inputs, each), edits).logits
+    after = ran(model, inputs.rows(each), edits).logits
     change = after - before.logits[each]
     change = change - change.mean(-1, keepdim=True)  # what all tokens have in common hardly ever decides an answer
     counted = inputs.counted[each]
     moved = (change.abs().amax(-1) * counted).sum(-1).view(n, width)
     return moved * real(inputs)
-
-
-def _repeated(inputs: Inputs, rows: Tensor) -> Inputs:
-    parts = (inputs.ids, inputs.sizes, inputs.lengths, inputs.offsets, inputs.counted, inputs.targets)
-    return Inputs(*(part[rows] for part in parts))
 
 
 def weighted_overlap(
@@ -308,14 +307,14 @@ def tables(program: Program, weights: Mapping[Unit, Tensor], pools: Sequence[Inp
 
 
 @dataclass(frozen=True)
-class Pairs:
+class InputPairs:
     """Inputs, and for each another of the same size: from the task at an offset of its own, or a random string."""
 
     bases: Inputs
     sources: Inputs
 
     @classmethod
-    def draw(cls, task: Task, count: int, seed: int) -> "Pairs":
+    def draw(cls, task: Task, count: int, seed: int) -> "InputPairs":
         rng = np.random.default_rng([seed, 2])
         lengths = rng.choice(np.array(task.lengths), count)
         bases, others = task.inputs(lengths, rng), task.inputs(lengths, rng)
@@ -333,7 +332,7 @@ class Pairs:
         return cls(bases.rows(same), sources.rows(same))
 
 
-def interchange(sides: Sides, unit: Unit, pairs: Pairs) -> Share:
+def interchange(sides: Sides, unit: Unit, pairs: InputPairs) -> Share:
     """Of the answers that a swap of the unit's values changes, in the model or the program, those that stay alike."""
     model, truth, found = (_swapped(subject, unit, pairs) for subject in (sides.model, sides.truth, sides.found))
     changed = differing(*model, sides.output) | differing(*found, sides.output)
@@ -341,7 +340,7 @@ def interchange(sides: Sides, unit: Unit, pairs: Pairs) -> Share:
     return Share(int((sides.alike(model[1], found[1]) & asked).sum()), int(asked.sum()))
 
 
-def _swapped(subject: Subject, unit: Unit, pairs: Pairs) -> tuple[Tensor, Tensor]:
+def _swapped(subject: Subject, unit: Unit, pairs: InputPairs) -> tuple[Tensor, Tensor]:
     """Logits on the bases before and after a unit's values are those on the sources."""
     asked = places(subject, unit)
     values = ran(subject, pairs.sources, record=asked).values

@@ -4,20 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from drasp.causal import Evidence, evaluate
+    from drasp.causal import Evidence
     from drasp.compiler import Disguise, compile_program
-    from drasp.decompiler.verify import verify
     from drasp.errors import DraspError
     from drasp.language import Interpreter, Program, check, load_program, parse, to_text
-    from drasp.model_files import load_model
+    from drasp.loading import load_model
     from drasp.results.decompiling import decompile
+    from drasp.results.given import evaluate, translate, verify
     from drasp.results.labelled import Labelled
     from drasp.results.result import Result, load_result
     from drasp.running import run
     from drasp.sequences import Sequences
     from drasp.tasks import TASKS, Language, Task, answer_task, each_row, language_task, load_task, sequence_task
     from drasp.transformer import Transformer
-    from drasp.translation import translate, translation_size
+    from drasp.translation import translation_size
     from drasp.vocabulary import Vocabulary
     from drasp.zoo import zoo_models
 
@@ -75,9 +75,9 @@ _HOMES = {
     "compile_program": "compiler",
     "decompile": "results.decompiling",
     "each_row": "tasks",
-    "evaluate": "causal",
+    "evaluate": "results.given",
     "language_task": "tasks",
-    "load_model": "model_files",
+    "load_model": "loading",
     "load_program": "language",
     "load_result": "results.result",
     "load_task": "tasks",
@@ -85,9 +85,9 @@ _HOMES = {
     "run": "running",
     "sequence_task": "tasks",
     "to_text": "language",
-    "translate": "translation",
+    "translate": "results.given",
     "translation_size": "translation",
-    "verify": "decompiler.verify",
+    "verify": "results.given",
     "zoo_models": "zoo",
 }
 

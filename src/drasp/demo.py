@@ -3,18 +3,22 @@
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
-from drasp.cli.show import pass_progress, print_frontier, print_program
+from drasp.cli.show import print_frontier, print_program
 from drasp.cli.tables import print_trace
 from drasp.cli.threads import one_thread
 from drasp.decompiler.pipeline import decompile
 from drasp.language import Interpreter
+from drasp.loading import resolve_model
 from drasp.model_files import load_model
+from drasp.progress import pass_progress
 from drasp.report.examples import draw_examples
+from drasp.results.certifying import with_certificate
+from drasp.results.files import save_decompiled
 from drasp.tasks import load_task
+from drasp.terminal import SafeConsole
 from drasp.translation import translation_size
-from drasp.zoo import resolve_model
+from drasp.words import paragraph
 
 MODEL = "bin_majority"
 INPUT = ["BOS", "1", "0", "1", "1", "SEP"]
@@ -23,7 +27,7 @@ OUT = Path("out/demo")
 
 def main() -> None:
     one_thread()
-    console = Console(highlight=False)
+    console = SafeConsole(highlight=False)
     task = load_task(MODEL)
     transformer = load_model(resolve_model(MODEL))
     console.rule(f"A trained transformer: {MODEL}")
@@ -33,13 +37,16 @@ def main() -> None:
 
     console.rule("Taking away what its answers do not need")
     with pass_progress(console) as report:
-        result = decompile(transformer, task, report=report)
-    result.save(OUT, MODEL, draw_examples(result.program, task, transformer))
+        result = with_certificate(decompile(transformer, task, report=report), transformer, task)
+    save_decompiled(result, OUT, MODEL, draw_examples(result.program, task, transformer))
 
     console.print()
     console.rule("What is left")
     print_program(console, result.program)
-    console.print(f"\nIt answers as the model does on {result.final.match} inputs that the search has not seen.\n")
+    console.print(f"\nIt answers as the model does on {result.final.match} inputs that the search has not seen.")
+    if result.certificate is not None:
+        console.print(result.certificate.line, soft_wrap=True)
+    console.print()
     print_frontier(console, result.frontier, result.pick, result.final)
     console.print()
 
@@ -49,6 +56,9 @@ def main() -> None:
         trace = Interpreter.of(result.program).trace(ids, positions)
     print_trace(console, result.program, INPUT, {name: value[0] for name, value in trace.items()}, all_rows=False)
 
+    console.print()
+    console.rule("In words")
+    console.print(paragraph(result.program), soft_wrap=True)
     console.print()
     console.rule("Look at it")
     console.print(f"open in a browser: {(OUT / 'report.html').resolve().as_uri()}", soft_wrap=True)

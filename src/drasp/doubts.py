@@ -1,6 +1,7 @@
-"""What a user should know before a model is decompiled: tokens that are never drawn, inputs it was not trained on."""
+"""What a user should know before a model is decompiled: spare tokens, inputs it was not trained on, draws by chance."""
 
 import numpy as np
+import torch
 
 from drasp.measure import Share, task_accuracy
 from drasp.tasks import Task
@@ -18,7 +19,12 @@ def doubts(transformer: Transformer, task: Task) -> list[str]:
     if spare:
         names = spare[0] if len(spare) == 1 else f"{spare[0]} … {spare[-1]}"
         found.append(f"the model has {len(spare)} more tokens than task {task.name}; they are called {names}")
-    inputs = task.pool(_INPUTS, np.random.default_rng(0))
+    inputs, again = (task.pool(_INPUTS, np.random.default_rng(0)) for _ in range(2))
+    if not torch.equal(inputs.ids, again.ids):
+        found.append(
+            f"task {task.name} draws other inputs each time from the same rng: a run can be neither repeated nor "
+            "resumed; draw with the rng that draw is given, and nothing else"
+        )
     if inputs.targets is None:
         return found
     whole = task_accuracy(transformer, inputs, task.output)

@@ -6,6 +6,8 @@ residual stream, which is then carried as one tensor and goes through fused matr
 sum of what is sent to it. What reaches neither the output nor a recorded site is not computed. Where logits are wanted
 at some positions only, the last layer's queries, its MLP and the output are computed only there: values recorded
 there, or put there, have those positions only.
+
+Longer than 400 lines: an edit can be anywhere in a pass, so all steps of one pass are methods of one class.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,6 +19,7 @@ from torch import Tensor
 
 from drasp.attention import attend, causal_weights, drop
 from drasp.edits import CUT, Edit, Replaced, Scaled, Shifted, edited, with_values
+from drasp.layers import Layer, Linear, Stack, StreamNorm
 from drasp.plan import Plan
 from drasp.sequences import Run, Sequences
 from drasp.sites import (
@@ -35,7 +38,6 @@ from drasp.sites import (
     Site,
     last_of,
 )
-from drasp.transformer import Layer, Linear, StreamNorm, Transformer
 
 # What is the same for all inputs, or at all positions, may come as one.
 Values = Float[Tensor, "#batch #pos d_model"]
@@ -44,9 +46,7 @@ Values = Float[Tensor, "#batch #pos d_model"]
 class Forward:
     """A model with edits, ready to run on any number of batches: what has to be computed is found out once."""
 
-    def __init__(
-        self, model: Transformer, edits: Mapping[Site, Edit] | None = None, record: Collection[Site] = ()
-    ) -> None:
+    def __init__(self, model: Stack, edits: Mapping[Site, Edit] | None = None, record: Collection[Site] = ()) -> None:
         self.model = model
         self.plan = Plan(model.anatomy, edits or {}, frozenset(record))
 
@@ -59,7 +59,7 @@ class Forward:
 class _Pass:
     """One evaluation on one batch. `narrow` is what is at the wanted positions only."""
 
-    def __init__(self, model: Transformer, plan: Plan, inputs: Sequences, dropout: float) -> None:
+    def __init__(self, model: Stack, plan: Plan, inputs: Sequences, dropout: float) -> None:
         self.model, self.plan, self.inputs, self.dropout = model, plan, inputs, dropout
         self.values: dict[Site, Tensor] = {}
         self.sent: dict[Component, Values] = {}

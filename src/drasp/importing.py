@@ -9,21 +9,34 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from drasp.configuration import SAME_ACTIVATIONS
 from drasp.errors import DraspError
-from drasp.lens import from_lens, is_lens
-from drasp.model_files import checked_weights, read_safetensors
+from drasp.input_files import MAX_TENSORS, read_bytes, read_tensors
+from drasp.layers import NormKind
+from drasp.lens import NORMS, from_lens, is_lens
+from drasp.model_files import checked_weights
 from drasp.nanogpt import from_nanogpt, is_nanogpt
-from drasp.transformer import NormKind, Shape
+from drasp.transformer import Shape
 
 # Where checkpoints that hold more than the tensors have these, and the model's configuration.
 _TENSORS = ("model", "state_dict", "model_state_dict")
 _CONFIGS = ("model_args", "cfg", "config")
+# Numbers of NumPy, which `HookedTransformerConfig.to_dict` holds, are plain values: what a pickle asks for where one
+# is, by its names of today and of NumPy 1.
+_NUMBERS = [
+    np.dtype,
+    *(type(np.dtype(kind)) for kind in ("f4", "f8", "i4", "i8", "?")),
+    (np._core.multiarray.scalar, "numpy._core.multiarray.scalar"),  # pyright: ignore[reportAttributeAccessIssue]
+    (np._core.multiarray.scalar, "numpy.core.multiarray.scalar"),  # pyright: ignore[reportAttributeAccessIssue]
+]
 _LENS_NORMS: dict[NormKind, str | None] = {"layer": "LNPre", "rms": "RMSPre", "none": None}
 
 
@@ -57,6 +70,11 @@ def import_checkpoint(
     """The model in a checkpoint; what the file does not say of it comes from the arguments."""
     tensors, config = _read(file)
     if is_lens(tensors):
+        if heads is not None:
+            raise DraspError(f"--heads {heads}: {file} is of TransformerLens, whose tensors say how many there are")
+        _refuse_other("--activation", activation, config, "act_fn", file)
+        if norm and NORMS.get(config.get("normalization_type", norm), norm) != norm:
+            raise DraspError(f"--norm {norm}: {file} says normalization_type {config['normalization_type']!r}")
         said = {"act_fn": activation} if activation else {}
         said |= _said_norm(norm, tensors) if norm else {}
         library, made = "TransformerLens", from_lens(tensors, {**config, **said}, str(file))
@@ -64,6 +82,7 @@ def import_checkpoint(
     elif is_nanogpt(tensors):
         if norm not in (None, "layer"):
             raise DraspError(f"--norm {norm}: {file} is a nanoGPT, whose norm is layer")
+        _refuse_other("--heads", heads, config, "n_head", file)
         said = {"n_head": heads} if heads else {}
         said |= {"activation": activation} if activation else {}
         library, made = "nanoGPT", from_nanogpt(tensors, {**config, **said}, str(file))
@@ -78,6 +97,13 @@ def import_checkpoint(
     return Imported(library, shape, checked_weights(weights, shape, str(file)), assumed)
 
 
+def _refuse_other(option: str, given: object, config: Mapping[str, Any], key: str, file: Path) -> None:
+    """Options are for what a file does not say."""
+    said = config.get(key)
+    if given is not None and said is not None and SAME_ACTIVATIONS.get(str(said), said) != given:
+        raise DraspError(f"{option} {given}: {file} says {key} {said!r}")
+
+
 def _said_norm(norm: NormKind, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """A norm by TransformerLens's name: those that were folded have no gains."""
     folded = _LENS_NORMS[norm]
@@ -86,24 +112,23 @@ def _said_norm(norm: NormKind, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 def _read(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of a checkpoint, and the configuration that lies beside them."""
-    if not file.is_file():
-        raise DraspError(f"{file}: expected a checkpoint, found {'a folder' if file.is_dir() else 'nothing'}")
     if file.suffix == ".safetensors":
-        return read_safetensors(file), {}
-    content = _unpickled(file)
+        return read_tensors(file), {}
+    content = _unpickled(read_bytes(file, MAX_TENSORS, "a checkpoint"), file)
     if not isinstance(content, dict):
         raise DraspError(f"{file}: expected tensors by name (a state_dict), found {type(content).__name__}")
     tensors = next((content[key] for key in _TENSORS if isinstance(content.get(key), dict)), content)
     named = {str(name): value for name, value in tensors.items() if isinstance(value, Tensor)}
     config = next((content[key] for key in _CONFIGS if isinstance(content.get(key), dict)), {})
-    return named, {str(key): value for key, value in config.items()}
+    plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in config.items()}
+    return named, {str(key): value for key, value in plain.items()}
 
 
-def _unpickled(file: Path) -> object:
+def _unpickled(content: bytes, file: Path) -> object:
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.serialization.safe_globals(_NUMBERS):
             warnings.simplefilter("ignore")  # of other versions of pickles: what cannot be read is refused
-            return torch.load(file, map_location="cpu", weights_only=True)
+            return torch.load(BytesIO(content), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         asked = re.search(r"GLOBAL ([\w.]+)", str(error))
         if asked is None:

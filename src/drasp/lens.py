@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from drasp.configuration import Fields, known_activation
 from drasp.errors import DraspError
-from drasp.model_files import Fields, known_activation
-from drasp.transformer import NormKind, Shape
+from drasp.layers import NormKind
+from drasp.transformer import Shape
 
 # The logit of tokens that the model reads but never says: where it has fewer outputs than inputs.
 NEVER_SAID = -1e4
 
-_NORMS: dict[object, NormKind] = {None: "none", "LN": "layer", "LNPre": "layer", "RMS": "rms", "RMSPre": "rms"}
+NORMS: dict[object, NormKind] = {None: "none", "LN": "layer", "LNPre": "layer", "RMS": "rms", "RMSPre": "rms"}
 # What a configuration may say only thus, or not at all; None and False are the same.
 _PLAIN: dict[str, tuple[object, ...]] = {
     "attention_dir": ("causal", None),
@@ -201,14 +202,14 @@ def _norm(tensors: Mapping[str, Tensor], config: Mapping[str, Any], where: str) 
             )
         return ("layer" if has_biases else "rms"), True
     said = config["normalization_type"]
-    if said not in _NORMS:
-        known = ", ".join(str(name) for name in _NORMS)
+    if said not in NORMS:
+        known = ", ".join(str(name) for name in NORMS)
         raise DraspError(f"{where}: expected normalization_type to be one of {known}, found {said!r}")
-    if config.get("final_rms") and _NORMS[said] != "rms":
+    if config.get("final_rms") and NORMS[said] != "rms":
         raise DraspError(f"{where}: final_rms is True, which drasp cannot compute: all norms are of one kind")
-    if has_gains and (_NORMS[said] == "none" or (_NORMS[said] == "rms" and has_biases)):
+    if has_gains and (NORMS[said] == "none" or (NORMS[said] == "rms" and has_biases)):
         raise DraspError(f"{where}: normalization_type is {said!r}, but there is a tensor ln_final.w or ln_final.b")
-    return _NORMS[said], has_gains
+    return NORMS[said], has_gains
 
 
 def _compare(config: Mapping[str, Any], where: str, **found: int) -> None:

@@ -1,16 +1,55 @@
 """A model and the task that it was trained on, from what a user typed."""
 
+import difflib
+from pathlib import Path
+
+import torch
+
+from drasp import model_files
 from drasp.errors import DraspError
-from drasp.model_files import load_model
+from drasp.input_files import found_at, is_folder, is_there
+from drasp.model_files import ModelSource
 from drasp.tasks import Task, load_task, task_of_model
 from drasp.transformer import Transformer
-from drasp.zoo import resolve_model
+
+# What helps where a file is given for a folder.
+_CHECKPOINTS = (".pt", ".pth", ".safetensors")
+_OF_CHECKPOINTS = "; give its folder, or make one of a TransformerLens or nanoGPT checkpoint with `drasp import`"
+ZOO_FOLDER = Path(__file__).parent / "zoo_models"
+
+
+def resolve_model(name: str | Path) -> Path:
+    """The folder that a user means: a folder of their own, or a model of the zoo by its name."""
+    folder = Path(name)
+    if is_folder(folder):
+        return folder
+    names = [path.name for path in ZOO_FOLDER.iterdir() if path.is_dir()] if ZOO_FOLDER.is_dir() else []
+    if str(name) in names:
+        return ZOO_FOLDER / name
+    if is_there(folder):
+        hint = _OF_CHECKPOINTS if folder.suffix in _CHECKPOINTS else ""
+        raise DraspError(
+            f"{folder}: expected a GPT-2 folder or the name of a zoo model, found {found_at(folder)}{hint}"
+        )
+    if not names:
+        raise DraspError(f"{name}: no such folder, and the zoo is not installed (pip install 'drasp[zoo]')")
+    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    hint = f"the zoo has {', '.join(near)}" if near else "`drasp zoo` lists the zoo's models"
+    raise DraspError(f"{name}: no such folder, and no zoo model of that name; {hint}")
+
+
+def load_model(source: ModelSource, device: torch.device | str | None = None) -> Transformer:
+    """The transformer in a folder, of a zoo model's name, or in a model of transformers or TransformerLens in memory.
+
+    Its tensors are on torch's default device, or on another. What is a `Transformer` already is given back as it is.
+    """
+    return model_files.load_model(resolve_model(source) if isinstance(source, str | Path) else source, device)
 
 
 def load_model_and_task(model: str, task_name: str | None) -> tuple[Transformer, Task | None]:
     """The task is the one named, or the one that the model's folder names; it must fit the model."""
     folder = resolve_model(model)
-    transformer = load_model(folder)
+    transformer = model_files.load_model(folder)
     task = load_task(task_name) if task_name else task_of_model(folder)
     return transformer, None if task is None else fitted_task(task, transformer, model)
 

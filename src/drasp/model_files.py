@@ -10,22 +10,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save
 from torch import Tensor
 
+from drasp.configuration import Fields
 from drasp.errors import DraspError
-from drasp.transformer import ACTIVATIONS, NormKind, Shape, Transformer, assemble
+from drasp.input_files import found_at, is_folder, is_there, read_json, read_json_if_there, read_tensors
+from drasp.lens import from_lens
+from drasp.transformer import Shape, Transformer, assemble
 
 if TYPE_CHECKING:
     from typing import Protocol
 
     from transformers import GPT2LMHeadModel
 
-    class HookedTransformer(Protocol):
+    class LensModel(Protocol):
         """What is asked of a model of TransformerLens, which need not be installed."""
 
         cfg: Any
@@ -37,7 +39,6 @@ CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.
 OWN_TYPE = "drasp"
 # Causal masks that older files carry along.
 _BUFFERS = (".attn.bias", ".attn.masked_bias")
-_SAME_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_new", "gelu_fast": "gelu_new", "gelu_python": "gelu", "swish": "silu"}
 # Of architectures that are often met, why they cannot be read.
 _POSITIONS_OF = {
     **dict.fromkeys(("llama", "mistral", "gpt_neox", "gptj", "qwen2", "qwen3", "gemma", "phi"), "rotary"),
@@ -45,7 +46,7 @@ _POSITIONS_OF = {
 }
 
 
-ModelSource: TypeAlias = "str | Path | Transformer | GPT2LMHeadModel | HookedTransformer"
+ModelSource: TypeAlias = "str | Path | Transformer | GPT2LMHeadModel | LensModel"
 
 
 def load_model(source: ModelSource, device: torch.device | str | None = None) -> Transformer:
@@ -63,8 +64,6 @@ def load_model(source: ModelSource, device: torch.device | str | None = None) ->
 def _from_memory(source: Any) -> tuple[Shape, dict[str, Tensor]]:
     where = type(source).__name__
     if any(each.__name__ == "HookedTransformer" for each in type(source).__mro__):
-        from drasp.lens import from_lens
-
         shape, weights = from_lens(source.state_dict(), vars(source.cfg), where)
         return shape, checked_weights(weights, shape, where)
     config = getattr(source, "config", None)
@@ -113,13 +112,16 @@ def named_weights(transformer: Transformer) -> Iterator[tuple[str, Tensor]]:
 
 def read_folder(folder: Path) -> tuple[Shape, dict[str, Tensor]]:
     """The shape and the weights of the model in a folder, checked against each other."""
-    if not folder.is_dir():
-        raise DraspError(f"{folder}: expected a model's folder, found {'a file' if folder.exists() else 'nothing'}")
-    shape = _shape(_read_json(folder / CONFIG), str(folder / CONFIG))
+    if not is_folder(folder):
+        raise DraspError(f"{folder}: expected a model's folder, found {found_at(folder)}")
+    config = read_json_if_there(folder / CONFIG)
+    if config is None:
+        raise DraspError(f"{folder}: no {CONFIG}; expected a Hugging Face GPT-2, or a model that `drasp import` wrote")
+    shape = _shape(config, str(folder / CONFIG))
     file = folder / WEIGHTS
-    if file.is_file():
-        return shape, checked_weights(read_safetensors(file), shape, str(file))
-    if (folder / INDEX).is_file():
+    if is_there(file):
+        return shape, checked_weights(read_tensors(file), shape, str(file))
+    if is_there(folder / INDEX):
         return shape, checked_weights(_read_shards(folder), shape, str(folder))
     pickled = next((p.name for p in sorted(folder.glob("*.bin")) + sorted(folder.glob("*.pt"))), None)
     if pickled:
@@ -130,25 +132,18 @@ def read_folder(folder: Path) -> tuple[Shape, dict[str, Tensor]]:
     raise DraspError(f"{folder}: no {WEIGHTS}")
 
 
-def read_safetensors(file: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(file)
-    except (SafetensorError, OSError) as error:
-        raise DraspError(f"{file}: not a whole safetensors file ({error})") from None
-
-
 def _read_shards(folder: Path) -> dict[str, Tensor]:
     """The tensors of a model in several files, each where the index says it is."""
-    places = _read_json(folder / INDEX).get("weight_map")
+    places = read_json(folder / INDEX).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
         raise DraspError(f"{folder / INDEX}: expected weight_map to give the file of each tensor")
     tensors: dict[str, Tensor] = {}
     for name in sorted(set(places.values())):
-        if Path(name).name != name:
+        if Path(name).name != name or "\0" in name:
             raise DraspError(f"{folder / INDEX}: {name!r} is no file of this folder")
-        if not (folder / name).is_file():
+        if not is_there(folder / name):
             raise DraspError(f"{folder}: {name} is missing, a part of the model by {INDEX}")
-        there = read_safetensors(folder / name)
+        there = read_tensors(folder / name)
         missing = next((tensor for tensor, file in places.items() if file == name and tensor not in there), None)
         if missing:
             raise DraspError(f"{folder / name}: tensor {missing} is missing, which is there by {INDEX}")
@@ -156,13 +151,12 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def write_folder(folder: Path, shape: Shape, weights: Mapping[str, Tensor]) -> None:
-    """Writes what `read_folder` reads: a GPT-2, as `from_pretrained` reads it too, where the shape is one."""
-    folder.mkdir(parents=True, exist_ok=True)
+def model_files(shape: Shape, weights: Mapping[str, Tensor]) -> dict[str, bytes]:
+    """The files that `read_folder` reads: a GPT-2, as `from_pretrained` reads it too, where the shape is one."""
     own = {"model_type": OWN_TYPE, **asdict(shape), "d_head": shape.head_width}
     config = _gpt2_config(shape) if shape.is_gpt2 else own
-    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-    save_file({k: v.detach().contiguous() for k, v in weights.items()}, folder / WEIGHTS, {"format": "pt"})
+    tensors = {name: weight.detach().contiguous() for name, weight in weights.items()}
+    return {CONFIG: (json.dumps(config, indent=2) + "\n").encode(), WEIGHTS: save(tensors, {"format": "pt"})}
 
 
 def _gpt2_config(shape: Shape) -> dict[str, Any]:
@@ -183,64 +177,6 @@ def _gpt2_config(shape: Shape) -> dict[str, Any]:
         "tie_word_embeddings": shape.tied,
         "vocab_size": shape.n_vocab,
     }
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(file.read_text())
-    except FileNotFoundError:
-        raise DraspError(
-            f"{file.parent}: no {file.name}; expected a Hugging Face GPT-2, or a model that `drasp import` wrote"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise DraspError(f"{file}: not a readable JSON file ({error})") from None
-    if not isinstance(config, dict):
-        raise DraspError(f"{file}: expected a JSON object, found {type(config).__name__}")
-    return config
-
-
-class Fields:
-    """The values of a configuration, each of the kind that is asked for, or refused by name."""
-
-    def __init__(self, config: Mapping[str, Any], where: str) -> None:
-        self.config, self.where = config, where
-
-    def size(self, key: str, least: int = 1) -> int:
-        value = self.config.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise DraspError(f"{self.where}: expected a positive whole number for {key}, found {value!r}")
-        return value
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self.config.get(key, default)
-        if not isinstance(value, bool):
-            raise DraspError(f"{self.where}: expected true or false for {key}, found {value!r}")
-        return value
-
-    def eps(self, key: str) -> float:
-        value = self.config.get(key, 1e-5)
-        if not isinstance(value, int | float) or not 0 <= value < 1:
-            raise DraspError(f"{self.where}: expected a small number for {key}, found {value!r}")
-        return float(value)
-
-    def norm(self, key: str) -> NormKind:
-        match self.config.get(key):
-            case "layer" | "rms" | "none" as kind:
-                return kind
-            case other:
-                known = ", ".join(get_args(NormKind))
-                raise DraspError(f"{self.where}: expected {key} to be one of {known}, found {other!r}")
-
-    def activation(self, key: str) -> str:
-        return known_activation(self.config.get(key, "gelu_new"), key, self.where)
-
-
-def known_activation(name: object, key: str, where: str) -> str:
-    """drasp's name of an activation that a configuration names; libraries have several for one function."""
-    found = _SAME_ACTIVATIONS.get(str(name), name)
-    if not isinstance(found, str) or found not in ACTIVATIONS:
-        raise DraspError(f"{where}: expected {key} to be one of {', '.join(ACTIVATIONS)}, found {name!r}")
-    return found
 
 
 def _shape(config: Mapping[str, Any], where: str) -> Shape:
@@ -307,7 +243,7 @@ def checked_weights(tensors: Mapping[str, Tensor], shape: Shape, where: str) -> 
     named = {k if k.startswith(("transformer.", "lm_head.")) else f"transformer.{k}": v for k, v in tensors.items()}
     expected = shape.weight_shapes()
     ignored = {"lm_head.weight"} if shape.tied else set[str]()
-    for name in named:
+    for name in sorted(named):
         if name not in expected and name not in ignored and not name.endswith(_BUFFERS):
             raise DraspError(f"{where}: unexpected tensor {name}; a model of this configuration has none")
     weights: dict[str, Tensor] = {}
@@ -319,6 +255,8 @@ def checked_weights(tensors: Mapping[str, Tensor], shape: Shape, where: str) -> 
             raise DraspError(f"{where}: tensor {name} has shape {tuple(tensor.shape)}, expected {size}")
         if not tensor.is_floating_point():
             raise DraspError(f"{where}: tensor {name} holds {tensor.dtype}, expected floating-point numbers")
+        # Kinds of eight bits have no arithmetic of their own.
+        tensor = tensor if tensor.dtype == torch.float64 else tensor.float()
         if not torch.isfinite(tensor).all():
             raise DraspError(f"{where}: tensor {name} holds NaN or infinite numbers")
         weights[name] = tensor

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from drasp.configuration import known_activation
 from drasp.errors import DraspError
-from drasp.model_files import known_activation
 from drasp.transformer import Shape
 
 _TOKENS, _POSITIONS, _OUT = "transformer.wte.weight", "transformer.wpe.weight", "lm_head.weight"

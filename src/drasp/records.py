@@ -6,12 +6,14 @@ A record may be of an older drasp, or from anybody: reading checks the type of e
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from drasp.errors import DraspError
+from drasp.input_files import is_folder, read_json_if_there
 from drasp.output_folder import MARK
 
 SCHEMA_VERSION = 3
@@ -22,7 +24,6 @@ _INFINITE = 1e300  # numbers below are finite; JSON has no others, but Python re
 _SHORT = 12  # letters of a digest that are shown
 
 T = TypeVar("T")
-Unit = Literal["edges", "lines"]
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,32 @@ class NormsRecord:
     kept: int
 
 
+@dataclass(frozen=True)
+class ComparisonRecord:
+    """How a program's answers compare with others on all inputs: up to which `length` they are proved alike, for how
+    many inputs, by which margin at least, how many answers are too close to call, and a shortest counterexample.
+    """
+
+    status: str
+    length: int
+    inputs: int
+    undecided: int
+    margin: float | None = None
+    counterexample: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class CertificateRecord:
+    """What a certificate says, in words and in numbers; `length` is the greatest length that was looked at."""
+
+    status: str
+    sentence: str
+    line: str
+    length: int
+    against_model: ComparisonRecord | None = None
+    against_task: ComparisonRecord | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """All that any command writes to `result.json`, in that order; None is what does not apply or is not known."""
@@ -117,7 +144,7 @@ class Record:
     peak_memory_mb: int | None = None
     causal: dict[str, Any] | None = None
     fitted_share: float | None = None
-    certificate: dict[str, Any] | None = None  # what `certificates.Certificate.record` gives
+    certificate: CertificateRecord | None = None
     frontier: tuple[FrontierRecord, ...] | None = None
     seeds: tuple[SeedRecord, ...] | None = None
     passes: tuple[PassRecord, ...] | None = None
@@ -130,7 +157,8 @@ class Record:
         return asdict(self)
 
     def to_text(self) -> str:
-        return json.dumps(self.to_json(), indent=2) + "\n"
+        # Of a path that is no UTF-8, letters are lost: nothing else could be read again.
+        return json.dumps(self.to_json(), indent=2, ensure_ascii=False).encode("utf-8", "replace").decode() + "\n"
 
 
 def drasp_version() -> str:
@@ -140,15 +168,10 @@ def drasp_version() -> str:
 def read_record(place: str | Path) -> Record | None:
     """A result's folder, or a program in it, to its record; None where there is none, as for one written by hand."""
     place = Path(place)
-    file = (place if place.is_dir() else place.parent) / MARK
-    if not file.is_file():
+    file = (place if is_folder(place) else place.parent) / MARK
+    content = read_json_if_there(file, "a JSON object, as drasp writes it")
+    if content is None:
         return None
-    try:
-        content = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise DraspError(f"{file}: expected a JSON object, as drasp writes it; make the result anew")
     found = content.get("schema_version")
     if type(found) is int and not 1 <= found <= SCHEMA_VERSION:
         known = f"is of {'a newer' if found > 0 else 'no'} drasp; this one reads 1 to {SCHEMA_VERSION}"
@@ -195,17 +218,22 @@ def _typed(kind: Any, value: Any, name: str) -> Any:
             return tuple(_typed(k, v, f"{name}[{i}]") for i, (k, v) in enumerate(zip(arguments, value, strict=True)))
         case int() | float() if origin is float and not isinstance(value, bool) and abs(value) < _INFINITE:
             return float(value)
-        case int() | str() if type(value) is origin:
+        case int() | str() if type(value) is origin and (isinstance(value, str) or abs(value) < 2**63):
             return value
     found = repr(value) if len(repr(value)) < 40 else type(value).__name__
     raise WrongFieldError(f"expected {_EXPECTED.get(origin, 'an object')} for {name or 'the whole'}, found {found}")
 
 
 def _object(kind: Any, content: Mapping[str, Any], parent: str) -> Any:
-    hints, found = get_type_hints(kind), dict[str, Any]()
+    hints, found = _hints(kind), dict[str, Any]()
     for field in fields(kind):
         name = f"{parent}.{field.name}".lstrip(".")
         if field.name not in content and get_origin(hints[field.name]) is not UnionType:
             raise WrongFieldError(f"{name} is missing")
         found[field.name] = _typed(hints[field.name], content.get(field.name), name)
     return kind(**found)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)

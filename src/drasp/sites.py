@@ -21,6 +21,8 @@
                                         biases and constants, also by way of heads
 
 Which of them a model has follows from its anatomy.
+
+Longer than 400 lines: a kind of site, its spelling and where a model has it are one decision each.
 """
 
 import re

@@ -15,7 +15,7 @@ MAX_LINES = 20_000
 
 
 @dataclass(frozen=True)
-class Size:
+class TranslationSize:
     """The lines of a translation: those of the theorem, and what biases and exact norms add."""
 
     theorem: int
@@ -45,14 +45,14 @@ def theorem_lines(n_layers: int, n_heads: int, split_mlps: bool = False, has_mlp
     return lines + variables + 2  # projects, bias, prediction
 
 
-def translation_size(transformer: Transformer, edits: Mapping[Site, Edit] | None = None) -> Size:
+def translation_size(transformer: Transformer, edits: Mapping[Site, Edit] | None = None) -> TranslationSize:
     """How many lines `translate` would write, without writing them; with edits that make norms constant."""
     anatomy = transformer.anatomy
     theorem = theorem_lines(anatomy.n_layers, anatomy.n_heads, has_mlps=anatomy.has_mlps)
     norms = [NormSite(r) for r in (*(Receiver(i, "attention") for i in range(anatomy.n_layers)), OUT)]
     exact = _lines_written(transformer, [anatomy.has_norms and norm not in (edits or {}) for norm in norms])
     linear = _lines_written(transformer, [False] * len(norms))
-    return Size(theorem, linear - theorem, exact - linear)
+    return TranslationSize(theorem, linear - theorem, exact - linear)
 
 
 def _lines_written(transformer: Transformer, exact: Sequence[bool]) -> int:

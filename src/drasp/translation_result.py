@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from drasp.language import Interpreter, Program, program_files
+from drasp.errors import DraspError
+from drasp.language import Interpreter, Program, ProgramError, program_files
 from drasp.loading import load_model_and_task
 from drasp.model_files import digest
 from drasp.output_folder import MARK
@@ -13,7 +14,7 @@ from drasp.records import Record, drasp_version
 from drasp.report.examples import Examples, draw_examples
 from drasp.report.page import MAX_BYTES, MAX_LINES, REPORT, report_page
 from drasp.transformer import Transformer
-from drasp.translation import Size, translate, translation_size
+from drasp.translation import TranslationSize, translate, translation_size
 
 _SAMPLES = 20
 
@@ -24,7 +25,7 @@ class Translated:
     model_digest: str
     task: str | None
     program: Program
-    size: Size
+    size: TranslationSize
     difference: float
     seconds: float
     examples: Examples
@@ -61,7 +62,10 @@ def translate_folder(model: str, task_name: str | None) -> Translated:
     start = time.perf_counter()
     transformer, task = load_model_and_task(model, task_name)
     program = translate(transformer, task.vocabulary if task else None, task.output if task else "softmax")
-    difference = largest_difference(transformer, program)
+    try:
+        difference = largest_difference(transformer, program)
+    except ProgramError as error:  # a model's own program is correct, but for products that overflow
+        raise DraspError(f"{model}: its weights are too large to be multiplied ({error})") from None
     seconds = time.perf_counter() - start
     examples = draw_examples(program, task, transformer)
     size = translation_size(transformer)

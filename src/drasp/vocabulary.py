@@ -26,6 +26,11 @@ class Vocabulary:
         repeated = [token for token, times in Counter(self.tokens).items() if times > 1]
         if repeated:
             raise DraspError(f"the vocabulary names token {repeated[0]!r} more than once")
+        broken = [token for token in self.tokens if any("\ud800" <= letter <= "\udfff" for letter in token)]
+        if broken:
+            raise DraspError(
+                f"the vocabulary names token {broken[0]!r}, which holds half of a letter: no file can hold it"
+            )
         unknown = [token for token in self.special if token not in self.ids]
         if unknown:
             raise DraspError(f"special token {unknown[0]!r} is not in the vocabulary")

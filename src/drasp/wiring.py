@@ -24,23 +24,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from drasp.activations import ACTIVATIONS
 from drasp.edits import Edit, Replaced, Scaled, Shifted
 from drasp.errors import DraspError
 from drasp.language.syntax import (
     ONE,
-    Aggregate,
     ElementWise,
     Network,
     Norm,
     Operand,
     Prediction,
     Program,
-    Project,
     Reference,
-    Select,
-    Statement,
     TensorName,
 )
+from drasp.layers import HeadWeights, Layer, Mlp, StreamNorm
+from drasp.program_writer import ProgramWriter
 from drasp.sites import (
     OUT,
     POSITION,
@@ -56,7 +55,6 @@ from drasp.sites import (
     Receiver,
     Sender,
     Site,
-    joined,
     through,
 )
 from drasp.streams import (
@@ -71,7 +69,7 @@ from drasp.streams import (
     times,
     total,
 )
-from drasp.transformer import ACTIVATIONS, Head, Layer, Mlp, StreamNorm, Transformer
+from drasp.transformer import Transformer
 from drasp.vocabulary import Output, Vocabulary
 
 
@@ -160,7 +158,7 @@ def write_program(
     transformer: Transformer, edits: Mapping[Site, Edit], vocabulary: Vocabulary, output: Output
 ) -> Program:
     """The program of a model with edits, layer by layer: what each receiver sees becomes lines, and these are sent."""
-    writer, model = _Writer(transformer.token_embedding.dtype), _Model(transformer, edits)
+    writer, model = ProgramWriter(transformer.token_embedding.dtype), _Model(transformer, edits)
     model.send(TOKEN, Stream((Term("token", transformer.token_embedding.double(), TOKEN),)))
     model.send(POSITION, Stream((Term("pos", transformer.position_embedding.double(), POSITION),)))
     for number, layer in enumerate(transformer.layers):
@@ -170,7 +168,7 @@ def write_program(
         if layer.mlp is not None:
             mlp = Component("mlp", number)
             model.send(mlp, _write_mlp(writer, mlp, layer.mlp, layer.mlp_norm, model))
-    reading = writer.read(model.seen(OUT), transformer.final_norm, model.divisors(OUT), OUT)
+    reading = _written_reading(writer, model.seen(OUT), transformer.final_norm, model.divisors(OUT), OUT)
     unembedding = transformer.unembedding.double()
     names = [writer.project(operand, matrix @ unembedding.T, senders) for operand, matrix, senders in reading.merged()]
     fixed = sum_of(through_matrix(reading.constant, unembedding.T), bias_of(transformer.unembedding_bias))
@@ -194,94 +192,28 @@ class _Reading:
         return [(Operand(variable, self.norm), matrix, senders) for variable, matrix, senders in merged(self.terms)]
 
 
-class _Writer:
-    """Collects statements, tensors and sites, and numbers the variables of each kind."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-        self.statements: list[Statement] = []
-        self.tensors: dict[str, Tensor] = {}
-        self.counts: dict[str, int] = {}
-        self.uniform: dict[Operand, str] = {}
-        self.sites: dict[str, list[Site]] = {}
-        # Of a line, what it reads by which senders, and where; of an MLP that is a table, what it was made of.
-        self.reads: dict[str | Component, list[tuple[str, tuple[Component, ...], Receiver]]] = {}
-
-    def fresh(self, prefix: str) -> str:
-        self.counts[prefix] = self.counts.get(prefix, 0) + 1
-        return f"{prefix}{self.counts[prefix]}"
-
-    def store(self, name: str, tensor: Tensor) -> None:
-        # The products are computed in double precision and kept in the model's own.
-        self.tensors[name] = tensor.detach().to(self.dtype).contiguous()
-
-    def add(self, statement: Statement, sites: Iterable[Site]) -> None:
-        self.statements.append(statement)
-        self.sites[statement.name] = list(sites)
-
-    def note(self, line: str | Component, variable: str, senders: tuple[Component, ...], receiver: Receiver) -> None:
-        self.reads.setdefault(line, []).append((variable, senders, receiver))
-
-    def with_sites(self) -> list[Statement]:
-        """The statements, each with what it stands for: known when all has been written, since heads share lines."""
-        own: dict[str, set[Site]] = {"token": {TOKEN}, "pos": {POSITION}, "one": set()}
-        own |= {name: {site for site in sites if isinstance(site, Component)} for name, sites in self.sites.items()}
-
-        def edges(line: str | Component) -> list[Site]:
-            found: list[Site] = []
-            for variable, senders, receiver in self.reads.get(line, ()):
-                if set(senders) != own[variable]:
-                    found += [Edge(sender, receiver) for sender in senders]
-                found += [site for sender in senders for site in edges(sender)]
-            return found
-
-        return [replace(s, sites=joined(self.sites[s.name], edges(s.name))) for s in self.statements]
-
-    def select(self, query: Operand, key: Operand, tensor: Tensor, head: Component) -> str:
-        name = self.fresh("s")
-        op = f"A{name[1:]}"
-        self.store(op, tensor)
-        self.add(Select(name, query, key, TensorName(op)), (head,))
-        return name
-
-    def aggregate(self, selectors: list[str], value: Operand, head: Component) -> str:
-        if not selectors and value in self.uniform:
-            self.sites[self.uniform[value]].append(head)
-            return self.uniform[value]
-        name = self.fresh("a")
-        self.add(Aggregate(name, tuple(Reference(selector) for selector in selectors), value), (head,))
-        if not selectors:
-            self.uniform[value] = name
-        return name
-
-    def project(self, source: Operand, tensor: Tensor, senders: tuple[Component, ...]) -> str:
-        name = self.fresh("logits")
-        op = f"R{name.removeprefix('logits')}"
-        self.store(op, tensor)
-        self.add(Project(name, source, TensorName(op)), [Edge(sender, OUT) for sender in senders] or [OUT])
-        self.note(name, source.variable, senders, OUT)
-        return name
-
-    def read(self, stream: Stream, norm: StreamNorm, divisors: _Divisors, receiver: Receiver) -> _Reading:
-        """A norm as something linear: centre, times the gain, over a norm (a line) or a constant."""
-        gain, bias = norm.gain.double(), bias_of(norm.bias)
-        linear = _linear_norm(stream, norm, divisors)
-        if linear is not None:
-            terms = tuple(replace(term, matrix=term.matrix * gain) for term in _read(linear.terms))
-            return _Reading(terms, sum_of(bias, times(linear.constant, gain)))
-        name = self.fresh("n")
-        op = f"N{name[1:]}"
-        centred = [replace(term, matrix=norm.centred(term.matrix)) for term in stream.with_one()]
-        variables = merged(centred)
-        for i, (_, matrix, _) in enumerate(variables):
-            self.store(f"{op}.{i}", matrix)
-        inputs = tuple(Operand(variable) for variable, _, _ in variables)
-        self.add(Norm(name, inputs, TensorName(op), norm.eps), (NormSite(receiver),))
-        if divisors.constants is not None and stream.constant is not None:
-            # The constant counts in the norm, but is itself divided by a number.
-            bias = sum_of(bias, norm.centred(stream.constant) * gain / divisors.constants)
-            centred = centred[:-1]
-        return _Reading(tuple(replace(term, matrix=term.matrix * gain) for term in _read(centred)), bias, name)
+def _written_reading(
+    writer: ProgramWriter, stream: Stream, norm: StreamNorm, divisors: _Divisors, receiver: Receiver
+) -> _Reading:
+    """A norm as something linear: centre, times the gain, over a norm (a line) or a constant."""
+    gain, bias = norm.gain.double(), bias_of(norm.bias)
+    linear = _linear_norm(stream, norm, divisors)
+    if linear is not None:
+        terms = tuple(replace(term, matrix=term.matrix * gain) for term in _read(linear.terms))
+        return _Reading(terms, sum_of(bias, times(linear.constant, gain)))
+    name = writer.fresh("n")
+    op = f"N{name[1:]}"
+    centred = [replace(term, matrix=norm.centred(term.matrix)) for term in stream.with_one()]
+    variables = merged(centred)
+    for i, (_, matrix, _) in enumerate(variables):
+        writer.store(f"{op}.{i}", matrix)
+    inputs = tuple(Operand(variable) for variable, _, _ in variables)
+    writer.add(Norm(name, inputs, TensorName(op), norm.eps), (NormSite(receiver),))
+    if divisors.constants is not None and stream.constant is not None:
+        # The constant counts in the norm, but is itself divided by a number.
+        bias = sum_of(bias, norm.centred(stream.constant) * gain / divisors.constants)
+        centred = centred[:-1]
+    return _Reading(tuple(replace(term, matrix=term.matrix * gain) for term in _read(centred)), bias, name)
 
 
 def _read(terms: Iterable[Term]) -> list[Term]:
@@ -318,7 +250,7 @@ def _root(rows: Float[Tensor, "*dims d_model"], eps: float) -> Float[Tensor, "*d
     return (rows.square().mean(-1, keepdim=True) + eps).sqrt()
 
 
-def _write_heads(writer: _Writer, number: int, layer: Layer, model: _Model) -> list[tuple[Component, Stream]]:
+def _write_heads(writer: ProgramWriter, number: int, layer: Layer, model: _Model) -> list[tuple[Component, Stream]]:
     """Each head's queries, keys and values. Receivers that see the same share what they read."""
     known: list[tuple[Stream, _Divisors, _Reading, list[Receiver]]] = []
 
@@ -328,7 +260,9 @@ def _write_heads(writer: _Writer, number: int, layer: Layer, model: _Model) -> l
             if its_divisors == divisors and _same(stream, seen):
                 receivers.append(receiver)
                 return reading
-        known.append((seen, divisors, writer.read(seen, layer.attention_norm, divisors, receiver), [receiver]))
+        known.append(
+            (seen, divisors, _written_reading(writer, seen, layer.attention_norm, divisors, receiver), [receiver])
+        )
         return known[-1][2]
 
     heads = [
@@ -353,10 +287,10 @@ def _same(a: Stream, b: Stream) -> bool:
 
 
 def _write_head(
-    writer: _Writer,
+    writer: ProgramWriter,
     model: _Model,
     head: Component,
-    weights: Head,
+    weights: HeadWeights,
     queries: _Reading,
     keys: _Reading,
     values: _Reading,
@@ -394,7 +328,7 @@ def _write_head(
     return Stream(terms, through_matrix(fixed_value, output.T))
 
 
-def _write_mlp(writer: _Writer, component: Component, mlp: Mlp, norm: StreamNorm, model: _Model) -> Stream:
+def _write_mlp(writer: ProgramWriter, component: Component, mlp: Mlp, norm: StreamNorm, model: _Model) -> Stream:
     """An MLP with its layer norm is one element-wise function of the variables and `one`."""
     [receiver] = component.receivers
     seen = model.seen(receiver)

@@ -1,15 +1,13 @@
 """Models that come with the package: one for each task that a small transformer can learn."""
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from drasp.errors import DraspError
+from drasp.loading import ZOO_FOLDER
 from drasp.tasks import TASKS
 from drasp.training.files import read_metrics
 from drasp.training.recipe import OFFSETS, Metrics
 
-ZOO_FOLDER = Path(__file__).parent / "zoo_models"
 # Accuracy at the longest lengths from which a model counts as length-generalising.
 GENERALISES = 0.9
 
@@ -33,21 +31,6 @@ def zoo_models() -> list[ZooModel]:
     """All models of the zoo, in the order of the tasks."""
     names = [name for name in TASKS if (ZOO_FOLDER / name).is_dir()]
     return [ZooModel(name, ZOO_FOLDER / name, read_metrics(ZOO_FOLDER / name)) for name in names]
-
-
-def resolve_model(name: str | Path) -> Path:
-    """The folder that a user means: a folder of their own, or a model of the zoo by its name."""
-    folder = Path(name)
-    if folder.is_dir():
-        return folder
-    names = [path.name for path in ZOO_FOLDER.iterdir() if path.is_dir()]
-    if str(name) in names:
-        return ZOO_FOLDER / name
-    if folder.exists():
-        raise DraspError(f"{folder}: expected a GPT-2 folder or the name of a zoo model, found a file")
-    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
-    hint = f"the zoo has {', '.join(near)}" if near else "`drasp zoo` lists the zoo's models"
-    raise DraspError(f"{name}: no such folder, and no zoo model of that name; {hint}")
 
 
 def markdown_table() -> str:

@@ -7,23 +7,23 @@
 from drasp.causal.attention import attention
 from drasp.causal.complement import complement
 from drasp.causal.edited import edited
-from drasp.causal.evaluate import FULL, QUICK, Effort, Examination, evaluate
+from drasp.causal.evaluate import FULL, QUICK, EvidenceEffort, Examination, evaluate
 from drasp.causal.evidence import Evidence, LineEvidence
 from drasp.causal.interchange import interchange
 from drasp.causal.measures import Clear, Measure
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.parts import PartEffect
 from drasp.causal.splice import splice
-from drasp.causal.trials import Amount, Case, Outcome, Trials
+from drasp.causal.trials import Amount, DifferingCase, Outcome, Trials
 
 __all__ = [
     "FULL",
     "QUICK",
     "Amount",
-    "Case",
     "Clear",
-    "Effort",
+    "DifferingCase",
     "Evidence",
+    "EvidenceEffort",
     "Examination",
     "LineEvidence",
     "Measure",

@@ -15,9 +15,9 @@ from drasp.causal.interchange import Reference, interchanges
 from drasp.causal.means import with_means
 from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Cases, Clear, Measure, differing, worst
 from drasp.causal.mechanism import Mechanism
+from drasp.causal.origins import origin_of
 from drasp.causal.parts import part_effects
 from drasp.causal.splice import splice
-from drasp.causal.swaps import origin_of
 from drasp.causal.trials import SOURCES, Amount, Outcome, Trials, wanted
 from drasp.forward import Forward
 from drasp.language import Interpreter, Program
@@ -32,7 +32,7 @@ _MOST_VARIABLES = 2  # that an unnamed MLP may read in a complete program: of mo
 
 
 @dataclass(frozen=True)
-class Effort:
+class EvidenceEffort:
     """How many inputs agreement is measured on, and how many pairs the rest: `more` where `pairs` show too little.
 
     `in_model` is whether lines are taken from sources in the whole model: only that tells what is complete.
@@ -44,8 +44,8 @@ class Effort:
     in_model: bool = True
 
 
-FULL = Effort(inputs=1000, pairs=Amount(120, 60), more=Amount(240, 100))
-QUICK = Effort(inputs=400, pairs=Amount(50, 50), more=Amount(0, 0), in_model=False)
+FULL = EvidenceEffort(inputs=1000, pairs=Amount(120, 60), more=Amount(240, 100))
+QUICK = EvidenceEffort(inputs=400, pairs=Amount(50, 50), more=Amount(0, 0), in_model=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,12 @@ class Examination:
 
     @classmethod
     def draw(
-        cls, transformer: Transformer, task: Task, effort: Effort = FULL, seed: int = 0, clear: Clear | None = None
+        cls,
+        transformer: Transformer,
+        task: Task,
+        effort: EvidenceEffort = FULL,
+        seed: int = 0,
+        clear: Clear | None = None,
     ) -> "Examination":
         trials, more = (
             Trials.draw(transformer, task, amount, np.random.default_rng([seed, *stream.encode()]), clear)
@@ -125,7 +130,7 @@ def evaluate(
     transformer: Transformer,
     task: Task,
     cut_down: Program | None = None,
-    effort: Effort = FULL,
+    effort: EvidenceEffort = FULL,
     seed: int = 0,
     clear: Clear | None = None,
 ) -> Evidence:

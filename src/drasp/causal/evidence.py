@@ -10,7 +10,7 @@ from typing import Any
 
 from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Measure, worst
 from drasp.causal.parts import PartEffect
-from drasp.causal.trials import Case
+from drasp.causal.trials import DifferingCase
 from drasp.records import typed
 
 # Of a replaced line with the model's heads: a name may harden what is soft, but not look at something else, even if
@@ -37,7 +37,7 @@ class LineEvidence:
     interchange_cut_down: Measure | None = None
     interchange: Measure | None = None
     splice: Measure | None = None
-    case: Case | None = None
+    case: DifferingCase | None = None
     part: PartEffect | None = None
     kind: str | None = None
 
@@ -82,8 +82,8 @@ class Evidence:
     causal: bool = False
     grade: str | None = None
     reasons: tuple[str, ...] = ()
-    edited_case: Case | None = None
-    complement_case: Case | None = None
+    edited_case: DifferingCase | None = None
+    complement_case: DifferingCase | None = None
 
     @property
     def fitted_share(self) -> float:

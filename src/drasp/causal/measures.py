@@ -17,6 +17,9 @@ from drasp.vocabulary import Output
 
 PASSING = 0.9
 LOWEST_PASSING = 0.85  # of the interval's lower end
+# What a search and names are held to, beforehand and on other inputs: more than what is reported asks for.
+LEAST_OVERLAP = 0.92  # of a head's weights with its own in the model
+LEAST_EDITED = 0.93  # of answers that edits change, on average over inputs
 FEWEST_CASES = 50  # that say anything
 # Shares of the median margin. Answers by less are unclear and do not count: little, where the reference has the same
 # parts as the program; more against the whole model, where what was cut decides what is almost a tie.
@@ -40,7 +43,7 @@ class Clear:
 
 
 @dataclass(frozen=True)
-class Part:
+class BinMean:
     """The mean over the cases of one length bin."""
 
     value: float | None
@@ -59,7 +62,7 @@ class Measure:
     n: int
     interval: tuple[float, float] | None
     status: str
-    by_length: dict[str, Part] = field(default_factory=dict[str, Part])
+    by_length: dict[str, BinMean] = field(default_factory=dict[str, BinMean])
     ties: float = 0.0
 
     @property
@@ -122,24 +125,24 @@ class Cases:
         return Measure(whole.value, whole.n, whole.interval, status, by_length, ties)
 
 
-def _mean(values: Float[Tensor, " n"]) -> Part:
+def _mean(values: Float[Tensor, " n"]) -> BinMean:
     if not len(values):
-        return Part(None, 0, None)
+        return BinMean(None, 0, None)
     # The interval is that of as many answers that are alike or not, which is wider than that of shares.
     value = float(values.double().mean())
-    return Part(value, len(values), wilson_interval(value, len(values)))
+    return BinMean(value, len(values), wilson_interval(value, len(values)))
 
 
-def weighted_mean(values: Float[Tensor, " n"], weights: Float[Tensor, " n"]) -> Part:
+def weighted_mean(values: Float[Tensor, " n"], weights: Float[Tensor, " n"]) -> BinMean:
     """The weighted mean of shares with the normal 95 % interval of such a mean."""
     counting = weights > 0
     if not bool(counting.any()):
-        return Part(None, 0, None)
+        return BinMean(None, 0, None)
     values, weights = values[counting].double(), weights[counting].double()
     weights = weights / weights.sum()
     value = float((weights * values).sum())
     half = 1.96 * float((weights * (values - value)).square().sum().sqrt())
-    return Part(value, len(values), (max(0.0, value - half), min(1.0, value + half)))
+    return BinMean(value, len(values), (max(0.0, value - half), min(1.0, value + half)))
 
 
 def worst(measures: Mapping[str, Measure]) -> Measure:

@@ -297,7 +297,7 @@ class Mechanism:
                 return ", ".join(f"{h.sender} -> out" for h in self.heard[name] if h.receiver == OUT) or "out"
             case Norm():
                 return ", ".join(map(str, self.norm_sites(name)))
-            case ElementWise():
+            case _:
                 return ", ".join(map(str, self.components(name)))
 
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from drasp.causal.measures import NOT_APPLICABLE, Logits, Measure, Part, status_of
+from drasp.causal.measures import NOT_APPLICABLE, BinMean, Logits, Measure, status_of
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.trials import Pairs, Trials
 from drasp.edits import Edit, Replaced
@@ -159,11 +159,11 @@ def _measure(trials: Trials, divergences: Iterable[tuple[Tensor, Tensor]]) -> Me
     return Measure(whole.value, whole.n, whole.interval, status_of(whole.value, whole.n, lower), by_length)
 
 
-def _ratio(spliced: Float[Tensor, " n"], resampled: Float[Tensor, " n"]) -> Part:
+def _ratio(spliced: Float[Tensor, " n"], resampled: Float[Tensor, " n"]) -> BinMean:
     total = float(resampled.sum())
     if total <= 0:
-        return Part(None, 0, None)
+        return BinMean(None, 0, None)
     ratio = float(spliced.sum()) / total
     half = 1.96 * float((spliced - ratio * resampled).square().sum().sqrt()) / total
     value = max(_LOWEST, 1 - ratio)
-    return Part(value, len(spliced), (max(_LOWEST, 1 - ratio - half), min(1.0, max(_LOWEST, 1 - ratio + half))))
+    return BinMean(value, len(spliced), (max(_LOWEST, 1 - ratio - half), min(1.0, max(_LOWEST, 1 - ratio + half))))

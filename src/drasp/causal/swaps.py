@@ -21,7 +21,6 @@ from drasp.language.syntax import (
     ONE,
     Aggregate,
     ElementWise,
-    Network,
     Norm,
     Operand,
     PrimitiveFunction,
@@ -34,8 +33,6 @@ from drasp.rewriting.rewrite import fresh_name
 from drasp.sequences import Sequences
 from drasp.sites import NO_COMPONENT, OUT, Anatomy, Component, Edge, Path, Product, Receiver, Sender, Site, last_of
 from drasp.transformer import Transformer
-
-_ROUNDING = 1e-5  # of the largest number of a tensor
 
 
 @dataclass(frozen=True)
@@ -374,7 +371,8 @@ def _separated(program: Program, projects: tuple[str, ...]) -> tuple[Program, di
         read, norm, apart = project.input.variable, project.input.norm, fresh_name(program, f"input_{name}")
         statements: list[Statement] = []
         for s in program.statements:
-            meant = s.name in (name, norm)
+            # A norm that does not hear the variable may stand before it.
+            meant = s.name in (name, norm) and any(operand.variable == read for operand in s.operands)
             if meant and apart not in names.values():
                 names[name] = apart
                 statements.append(ElementWise(apart, (Operand(read),), PrimitiveFunction("no_op")))
@@ -386,66 +384,3 @@ def _separated(program: Program, projects: tuple[str, ...]) -> tuple[Program, di
 def _reading(statement: Statement, old: str, new: str) -> Statement:
     """The statement, which reads one variable instead of another."""
     return statement.map(lambda o: replace(o, variable=new) if o.variable == old else o)
-
-
-# ------------------------------------------------------------------------------------- what lines are
-
-
-def origin_of(program: Program, name: str, cut_down: Program | None) -> str:
-    """Whether a line is the model's own, approximated, named, or unknown.
-
-    Approximated are other numbers, a part of an MLP, and weights without some of their selects. Without the model cut
-    down nobody knows whose numbers a line has: they may have been fitted to answers.
-    """
-    statement = program.find(name)
-    assert statement is not None
-    own = None if cut_down is None else _is_own(program, name, cut_down)
-    match statement:
-        case _ if own:
-            return "own"
-        case Select() | Project() if statement.stored is None:
-            return "named"
-        case ElementWise(function=PrimitiveFunction()):
-            return "named"
-        case Aggregate(selectors=selectors) if any(
-            origin_of(program, r.variable, cut_down) == "named" for r in selectors
-        ):
-            return "named"
-        case _:
-            return "unknown" if own is None else "approximated"
-
-
-def _is_own(program: Program, name: str, cut_down: Program) -> bool:
-    """Whether a line is one of the model cut down; an aggregate, whether all that its weights are made of is."""
-    mechanism, other = Mechanism.of(program), Mechanism.of(cut_down)
-    statement, swap = program.find(name), program_swap(mechanism, name, other)
-    assert statement is not None
-    if isinstance(statement, Aggregate):
-        selects = all(_is_own(program, r.variable, cut_down) for r in statement.selectors)
-        theirs = {product for line in swap.lines for product in other.products_of(line)}
-        return selects and bool(swap.lines) and mechanism.products_of(name) == theirs
-    counterpart = cut_down.find(swap.lines[0]) if len(swap.lines) == 1 and not swap.partial else None
-    if counterpart is None:
-        return False
-    (form, tensors), (other_form, others) = _numbers(program, statement), _numbers(cut_down, counterpart)
-    return form == other_form and len(tensors) == len(others) and all(map(_are_alike, tensors, others))
-
-
-def _numbers(program: Program, statement: Statement) -> tuple[tuple[object, ...], list[Tensor]]:
-    """What a line is beside its tensors, and these."""
-    match statement:
-        case Select(name) | Project(name):
-            return ("op",), [Interpreter.of(program).ops[name]]
-        case ElementWise(function=Network(activation=activation, eps=eps)):
-            return (activation, eps), [program.tensors[name] for name in statement.tensor_names]
-        case Norm(eps=eps):
-            return ("norm", eps), [program.tensors[name] for name in statement.tensor_names]
-        case ElementWise(function=PrimitiveFunction(primitive, arguments)):
-            return (primitive, arguments), []
-        case _:
-            return (statement.name, program.digest), []
-
-
-def _are_alike(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors are the same but for the rounding of sums that were taken in another order."""
-    return a.shape == b.shape and bool((a - b).abs().max() <= _ROUNDING * b.abs().max())

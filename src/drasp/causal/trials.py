@@ -26,6 +26,8 @@ from drasp.vocabulary import Output
 FROM_TASK = "another input"
 SOURCES = (FROM_TASK, *EDITS)
 _TOKENS = 8192  # in a batch: attention weights of all heads on it fit into some ten megabytes
+FEWEST = 12  # inputs with answers that change: fewer say nothing in a search
+_MANY = 20  # that say something of one kind of edit
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ def stacked(parts: list[Inputs], pad: int) -> Inputs:
 
 
 @dataclass(frozen=True)
-class Case:
+class DifferingCase:
     """One case at its first position at which two sides differ: what each said before, and after."""
 
     tokens: tuple[str, ...]
@@ -175,7 +177,7 @@ class Outcome:
     """What came of an intervention on a batch: the cases that matter, and one in which the sides differ."""
 
     cases: Cases
-    case: Case | None = None
+    case: DifferingCase | None = None
 
     @staticmethod
     def joined(parts: Sequence["Outcome"]) -> "Outcome":
@@ -191,6 +193,14 @@ class Answers:
 
     before: Logits
     after: Logits
+
+
+def lowest(outcomes: Iterable[Outcome]) -> float:
+    """The lowest share of several, of those with many cases, and of all together; 1 where there are hardly any."""
+    cases = [outcome.cases for outcome in outcomes]
+    together = Cases.joined(cases)
+    said = [each for each in cases if len(each) >= _MANY] + [together] * (len(together) >= FEWEST)
+    return min((float(each.values.mean()) for each in said), default=1.0)
 
 
 def outcome(
@@ -224,7 +234,7 @@ def outcome(
     return Outcome(cases, _case(trials, pairs, reference, other, *wrong[0].tolist()) if len(wrong) else None)
 
 
-def _case(trials: Trials, pairs: Pairs, reference: Answers, other: Answers, row: int, place: int) -> Case:
+def _case(trials: Trials, pairs: Pairs, reference: Answers, other: Answers, row: int, place: int) -> DifferingCase:
     names, size = trials.task.vocabulary.tokens, int(pairs.sizes[row])
 
     def said(logits: Logits) -> str:
@@ -236,7 +246,7 @@ def _case(trials: Trials, pairs: Pairs, reference: Answers, other: Answers, row:
     def tokens(side: Sequences) -> tuple[str, ...]:
         return tuple(names[i] for i in side.ids[row, :size].tolist())
 
-    return Case(
+    return DifferingCase(
         tokens(pairs.base),
         int(pairs.base.positions[row, 0]),
         tokens(pairs.source),

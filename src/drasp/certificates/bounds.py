@@ -39,7 +39,7 @@ def is_whole(x: Array) -> bool:
 
 
 @dataclass(frozen=True)
-class Rows:
+class BoundedRows:
     """Vectors [n, d], each within `error` [n] of the true one in the Euclidean norm, all divided by `over`.
 
     `over` is a whole number that is not divided by until it must be: means of whole numbers stay exact.
@@ -50,8 +50,8 @@ class Rows:
     over: int = 1
 
     @staticmethod
-    def exact(value: Array, over: int = 1) -> "Rows":
-        return Rows(value, np.zeros(len(value)), over)
+    def exact(value: Array, over: int = 1) -> "BoundedRows":
+        return BoundedRows(value, np.zeros(len(value)), over)
 
     @cached_property
     def is_exact(self) -> bool:
@@ -69,16 +69,16 @@ class Rows:
         return bool(((self.value == 0) | (self.value == 1)).all() and (self.value.sum(1) <= 1).all())
 
     @property
-    def plain(self) -> "Rows":
+    def plain(self) -> "BoundedRows":
         """The same with nothing left to divide by."""
         if self.over == 1:
             return self
         value = self.value / self.over
         small = 0.0 if self.is_whole else SMALL
-        return Rows(value, (self.error / self.over + U * norms(value) + small) * GROW)
+        return BoundedRows(value, (self.error / self.over + U * norms(value) + small) * GROW)
 
-    def take(self, which: "Array | slice") -> "Rows":
-        return Rows(self.value[which], self.error[which], self.over)
+    def take(self, which: "Array | slice") -> "BoundedRows":
+        return BoundedRows(self.value[which], self.error[which], self.over)
 
 
 @dataclass(frozen=True)
@@ -111,16 +111,16 @@ class Matrix:
         return min(self.frobenius, math.sqrt(float(np.linalg.norm(gram)) + rounding) * scale * GROW)
 
 
-def linear(x: Rows, m: Matrix) -> Rows:
+def linear(x: BoundedRows, m: Matrix) -> BoundedRows:
     """Rows times a matrix."""
     value = x.value @ m.value
     if x.is_exact and _is_exact_product(x, m, value):
-        return Rows.exact(value, x.over)
+        return BoundedRows.exact(value, x.over)
     rounding = gamma(x.value.shape[1]) * m.frobenius * norms(x.value)
-    return Rows(value, (x.error * m.spectral + rounding + SMALL) * GROW, x.over)
+    return BoundedRows(value, (x.error * m.spectral + rounding + SMALL) * GROW, x.over)
 
 
-def _is_exact_product(x: Rows, m: Matrix, value: Array) -> bool:
+def _is_exact_product(x: BoundedRows, m: Matrix, value: Array) -> bool:
     if x.is_unit:
         return True
     # A sum of sizes is no less than any partial sum; each is at most the product of norms.
@@ -128,40 +128,40 @@ def _is_exact_product(x: Rows, m: Matrix, value: Array) -> bool:
     return m.is_whole and x.is_whole and float(sizes) < WHOLE and bool(np.isfinite(value).all())
 
 
-def add(a: Rows, b: Rows) -> Rows:
+def add(a: BoundedRows, b: BoundedRows) -> BoundedRows:
     """The sum of two; one of them may be a single row, which is added to every other."""
     if a.over != b.over:
         a, b = a.plain, b.plain
     value = a.value + b.value
     if a.is_whole and b.is_whole and is_whole(value):
-        return Rows.exact(value, a.over)
-    return Rows(value, (a.error + b.error + U * norms(value) + SMALL) * GROW, a.over)
+        return BoundedRows.exact(value, a.over)
+    return BoundedRows(value, (a.error + b.error + U * norms(value) + SMALL) * GROW, a.over)
 
 
-def divide(x: Rows, by: Rows) -> Rows:
+def divide(x: BoundedRows, by: BoundedRows) -> BoundedRows:
     """Each row by a number of its own, [n, 1], that is known to be positive where the result is known."""
     x, by = x.plain, by.plain
     least = by.value[:, 0] - by.error
     value = x.value / by.value
     error = (x.error + norms(value) * by.error) / np.where(least > 0, least, np.nan)
-    return Rows(value, (error + U * norms(value) + SMALL) * GROW)
+    return BoundedRows(value, (error + U * norms(value) + SMALL) * GROW)
 
 
-def centred(x: Rows) -> Rows:
+def centred(x: BoundedRows) -> BoundedRows:
     """Rows minus their mean."""
     width = x.value.shape[1]
     value = x.value - x.value.mean(1, keepdims=True)
-    return Rows(value, (x.error + gamma(width + 4) * norms(x.value) + SMALL) * GROW)
+    return BoundedRows(value, (x.error + gamma(width + 4) * norms(x.value) + SMALL) * GROW)
 
 
-def root_mean_square(x: Rows, eps: float) -> Rows:
+def root_mean_square(x: BoundedRows, eps: float) -> BoundedRows:
     """The root of the mean square plus eps, [n, 1]. It moves by no more than 1/√d of what a row does."""
     width = x.value.shape[1]
     value = np.sqrt(np.einsum("ni,ni->n", x.value, x.value) / width + eps)
-    return Rows(value[:, None], (x.error / math.sqrt(width) + gamma(width + 6) * value + SMALL) * GROW)
+    return BoundedRows(value[:, None], (x.error / math.sqrt(width) + gamma(width + 6) * value + SMALL) * GROW)
 
 
-def normalised(x: Rows, eps: float) -> Rows:
+def normalised(x: BoundedRows, eps: float) -> BoundedRows:
     """Rows divided by the root of their mean square plus eps.
 
     The slope of this is at most one over that root, anywhere between the row and the true one.
@@ -171,25 +171,25 @@ def normalised(x: Rows, eps: float) -> Rows:
     value = x.value / root[:, None]
     least = root * (1 - gamma(width + 6)) - x.error / math.sqrt(width) * GROW
     error = x.error / np.where(least > NEARLY_NOTHING, least, np.nan) + gamma(width + 10) * norms(value)
-    return Rows(value, (error + SMALL) * GROW)
+    return BoundedRows(value, (error + SMALL) * GROW)
 
 
-def scaled(x: Rows, by: Array) -> Rows:
+def scaled(x: BoundedRows, by: Array) -> BoundedRows:
     """Each column times an exact number of its own."""
     value = x.value * by
-    return Rows(value, (x.error * float(np.abs(by).max(initial=0)) + U * norms(value) + SMALL) * GROW)
+    return BoundedRows(value, (x.error * float(np.abs(by).max(initial=0)) + U * norms(value) + SMALL) * GROW)
 
 
-def side_by_side(parts: Sequence[Rows]) -> Rows:
+def side_by_side(parts: Sequence[BoundedRows]) -> BoundedRows:
     parts = [part.plain for part in parts]
     error = np.sqrt(sum(part.error**2 for part in parts)) * GROW + SMALL * any(p.error.any() for p in parts)
-    return Rows(np.concatenate([part.value for part in parts], axis=1), error)
+    return BoundedRows(np.concatenate([part.value for part in parts], axis=1), error)
 
 
 _ROOT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
-def activated(x: Rows, activation: str) -> Rows:
+def activated(x: BoundedRows, activation: str) -> BoundedRows:
     """An MLP's activation, number by number.
 
     The inner argument of tanh is within 10 U of its size, which moves tanh by less than 5 U; with the function's own
@@ -197,14 +197,14 @@ def activated(x: Rows, activation: str) -> Rows:
     """
     v = x.value
     if activation == "relu":
-        return Rows(np.maximum(v, 0), x.error)
+        return BoundedRows(np.maximum(v, 0), x.error)
     if activation == "gelu_new":
         value = 0.5 * v * (1 + np.tanh(_ROOT_2_OVER_PI * (v + 0.044715 * (v * v * v))))
     elif activation == "gelu":
         value = 0.5 * v * (1 + np.vectorize(math.erf, otypes=[float])(v / math.sqrt(2)))
     else:
         raise ValueError(f"no bound is known for the activation {activation!r}")
-    return Rows(value, (STEEPEST_GELU * x.error + 16 * U * norms(v) + SMALL) * GROW)
+    return BoundedRows(value, (STEEPEST_GELU * x.error + 16 * U * norms(v) + SMALL) * GROW)
 
 
 def softmax(scores: Array, delta: Array) -> tuple[Array, Array]:
@@ -225,38 +225,38 @@ def softmax(scores: Array, delta: Array) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class Logits:
+class BoundedLogits:
     """Numbers [n, n_vocab], each with an error of its own, [n, n_vocab]; all divided by `over`, which is positive."""
 
     value: Array
     error: Array
     over: int = 1
 
-    def take(self, which: "Array | slice") -> "Logits":
-        return Logits(self.value[which], self.error[which], self.over)
+    def take(self, which: "Array | slice") -> "BoundedLogits":
+        return BoundedLogits(self.value[which], self.error[which], self.over)
 
 
-def to_logits(x: Rows, m: Matrix) -> Logits:
+def to_logits(x: BoundedRows, m: Matrix) -> BoundedLogits:
     """Rows times a matrix, with an error for each column: a column of zeros gives exactly 0."""
     value = x.value @ m.value
     if x.is_exact and _is_exact_product(x, m, value):
-        return Logits(value, np.zeros_like(value), x.over)
+        return BoundedLogits(value, np.zeros_like(value), x.over)
     row = x.error + gamma(x.value.shape[1]) * norms(x.value) + SMALL
-    return Logits(value, row[:, None] * m.columns * GROW, x.over)
+    return BoundedLogits(value, row[:, None] * m.columns * GROW, x.over)
 
 
-def add_logits(a: Logits, b: Logits) -> Logits:
+def add_logits(a: BoundedLogits, b: BoundedLogits) -> BoundedLogits:
     over = math.lcm(a.over, b.over)
     a, b = (_multiplied(each, over // each.over) for each in (a, b))
     value = a.value + b.value
     exact = not a.error.any() and not b.error.any() and is_whole(a.value) and is_whole(b.value)
     rounding = 0.0 if exact else U * np.abs(value)
-    return Logits(value, (a.error + b.error + rounding) * GROW, over)
+    return BoundedLogits(value, (a.error + b.error + rounding) * GROW, over)
 
 
-def _multiplied(x: Logits, by: int) -> Logits:
+def _multiplied(x: BoundedLogits, by: int) -> BoundedLogits:
     if by == 1:
         return x
     value = x.value * by
     exact = not x.error.any() and is_whole(x.value) and is_whole(value)
-    return Logits(value, (x.error * by + (0.0 if exact else U * np.abs(value))) * GROW, x.over * by)
+    return BoundedLogits(value, (x.error * by + (0.0 if exact else U * np.abs(value))) * GROW, x.over * by)

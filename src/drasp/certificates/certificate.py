@@ -14,8 +14,8 @@ from drasp.certificates.checker import (
     SCHEMA_VERSION,
     CertificateError,
     check,
+    checked_version,
     content_digest,
-    read_certificate,
     recomputed,
     sentence,
     summary,
@@ -26,9 +26,10 @@ from drasp.certificates.inputs import all_inputs, how_many, most_inputs
 from drasp.certificates.lowering import lowered_model, lowered_program, lowered_task
 from drasp.certificates.standalone import CHECKER, standalone_checker
 from drasp.errors import DraspError
+from drasp.input_files import read_json
 from drasp.language import Program, parse
 from drasp.output_folder import write_file
-from drasp.records import drasp_version
+from drasp.records import CertificateRecord, ComparisonRecord, drasp_version
 from drasp.tasks import Task, recorded_task
 from drasp.tasks.framed import WithinRoom
 from drasp.transformer import Transformer
@@ -60,19 +61,38 @@ class Certificate:
         return {key: found[key] for key in keys if found[key] is not None}
 
     @property
+    def task_name(self) -> str:
+        return self.content["task"]["name"]
+
+    @property
     def sentence(self) -> str:
         """What was found beside the model, or, without one, the task: `proved for all 151 strings up to length 150`."""
         return sentence(self.content, next(iter(self.results)))
 
     @cached_property
-    def line(self) -> str:
+    def lines(self) -> str:
         """A line for each comparison."""
         return summary(self.content)
 
+    @cached_property
+    def line(self) -> str:
+        """All comparisons in one line, with what was proved of both said once."""
+        first, *rest = self.lines.splitlines()
+        if not rest:
+            return first
+        model, task = self.results.values()
+        alike = all(each["status"] == "proved" for each in (model, task)) and model["inputs"] == task["inputs"]
+        said = "the same" if alike else sentence(self.content, "against_task")
+        return f"{first}; against task {self.task_name}: {said}"
+
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> CertificateRecord:
         """For `result.json`: what was found, in words and in numbers."""
-        return {"sentence": self.sentence, "line": self.line, "length": self.content["claim"]["length"], **self.results}
+        compared = {key: ComparisonRecord(**result) for key, result in self.results.items()}
+        return CertificateRecord(self.status, self.sentence, self.line, self.content["claim"]["length"], **compared)
+
+    def __str__(self) -> str:
+        return self.lines
 
     def files(self, name: str) -> dict[str, bytes]:
         """The certificate under a name, and the checker that lies beside it."""
@@ -80,7 +100,6 @@ class Certificate:
         return {name: text.encode(), CHECKER: standalone_checker().encode()}
 
     def save(self, file: Path) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
         for name, content in self.files(file.name).items():
             write_file(file.parent / name, content)
 
@@ -141,7 +160,7 @@ def check_certificate(file: Path, task: Task | None = None, progress: Progress =
     one of drasp's own, or the one that is given.
     """
     try:
-        content = read_certificate(file)
+        content = checked_version(read_json(file, f"a certificate with schema_version {SCHEMA_VERSION}"))
         check(content, progress)
         claim, program = content["claim"], content["program"]
         stored = {name: torch.tensor(unpacked(each)) for name, each in program["stored"].items()}
@@ -165,7 +184,7 @@ class _OutOfTimeError(Exception):
 
 def certified(
     program: Program,
-    transformer: Transformer,
+    transformer: Transformer | None,
     task: Task,
     seconds: float = 5.0,
     clock: Callable[[], float] = time.perf_counter,
@@ -195,7 +214,7 @@ def certified(
             best = certify(program, transformer, task, length, progress=watch)
         except (DraspError, _OutOfTimeError):
             return best
-        if best.results["against_model"]["status"] == "refuted":
+        if next(iter(best.results.values()))["status"] == "refuted":
             return best
         now = clock()
         few = int(best.content["found"]["inputs"] * (deadline - now) / (now - begun) * _CAREFUL)

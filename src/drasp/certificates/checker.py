@@ -107,7 +107,7 @@ def recomputed(content: Mapping[str, Any], progress: Progress = silent) -> dict[
     """What the certificate's program, model and task give."""
     program, model, claim = content["program"], content["model"], content["claim"]
     inputs = task_inputs(content["task"], claim["length"], claim["all_strings"])
-    tensors = {name: _matrix(each) for part in ("stored", "library") for name, each in program[part].items()}
+    tensors = program_tensors(program)
     weights = {name: _matrix(each) for name, each in model["weights"].items()} if model else {}
     for step in program["steps"]:
         name = step.get("function", {}).get("primitive", "keep")
@@ -116,14 +116,24 @@ def recomputed(content: Mapping[str, Any], progress: Progress = silent) -> dict[
 
     def sides(offset: int) -> list[Side]:
         tokens = inputs.tokens
-        n_vocab, n_positions = len(program["vocabulary"]), program["n_positions"]
-        both: list[Side] = [ProgramLevels(program["steps"], tensors, n_vocab, n_positions, tokens, offset)]
+        both: list[Side] = [program_levels(program, tensors, tokens, offset)]
         return [*both, ModelLevels(weights, model["eps"], model["layers"], tokens, offset)] if model else both
 
     offsets = [(int(offset), int(room)) for offset, room in claim["offsets"]]
     # Where a number cannot be known, its bound is no number, and nothing is decided by it.
     with np.errstate(all="ignore"):
         return findings(inputs, sides, program["output"], offsets, progress)
+
+
+def program_tensors(program: Mapping[str, Any]) -> dict[str, Matrix]:
+    """The tensors that the lines of a lowered program name."""
+    return {name: _matrix(each) for part in ("stored", "library") for name, each in program[part].items()}
+
+
+def program_levels(
+    program: Mapping[str, Any], tensors: Mapping[str, Matrix], tokens: Sequence[int], offset: int
+) -> ProgramLevels:
+    return ProgramLevels(program["steps"], tensors, len(program["vocabulary"]), program["n_positions"], tokens, offset)
 
 
 def _matrix(content: Mapping[str, Any]) -> Matrix:
@@ -143,6 +153,10 @@ def read_certificate(file: Path) -> dict[str, Any]:
         raise CertificateError("no such file") from None
     except (OSError, ValueError, RecursionError) as error:
         raise CertificateError(f"not a readable JSON file ({error})") from None
+    return checked_version(content)
+
+
+def checked_version(content: Any) -> dict[str, Any]:
     found = content.get("schema_version") if isinstance(content, dict) else None
     if found != SCHEMA_VERSION:
         raise CertificateError(f"expected a certificate with schema_version {SCHEMA_VERSION}, found {found!r}")

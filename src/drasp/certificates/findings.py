@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from drasp.certificates.bounds import GROW, Array, Logits, U
+from drasp.certificates.bounds import GROW, Array, BoundedLogits, U
 from drasp.certificates.tree import Inputs, Judged, Nodes, Side, Walk
 
 Progress = Callable[[int], None]
@@ -18,7 +18,7 @@ def silent(_count: int) -> None:
 
 
 @dataclass(frozen=True)
-class Answers:
+class NodeAnswers:
     """What is said at each node, how far that is certain, and by what margin, errors taken off (infinite if exact).
 
     Softmax: one token a node, [m, 1]. Sigmoid: whether each token may come next, [m, n_vocab].
@@ -29,12 +29,12 @@ class Answers:
     margin: Array
 
 
-def answers(logits: Logits, output: str) -> Answers:
+def answers(logits: BoundedLogits, output: str) -> NodeAnswers:
     """Softmax says the token with the largest logit, the first of equals; sigmoid, those with a logit above 0."""
     v, e = logits.value, logits.error
     if output == "sigmoid":
         certain = ((v > e) | (v <= -e)) & np.isfinite(v)
-        return Answers(v > 0, certain, np.where(e == 0, np.inf, (np.abs(v) - e) / logits.over).min(1))
+        return NodeAnswers(v > 0, certain, np.where(e == 0, np.inf, (np.abs(v) - e) / logits.over).min(1))
     best = v.argmax(1)
     chosen, rows = best[:, None], np.arange(len(v))
     lead, off = v[rows, best][:, None] - v, (e[rows, best][:, None] + e) * GROW
@@ -43,7 +43,7 @@ def answers(logits: Logits, output: str) -> Answers:
     clear |= (places > chosen) & (off == 0)  # where both are exact, the first of equals
     clear |= places == chosen
     margin = np.where((places == chosen) | (off == 0), np.inf, lead - off).min(1) / logits.over
-    return Answers(chosen, (clear & np.isfinite(v)).all(1, keepdims=True), margin)
+    return NodeAnswers(chosen, (clear & np.isfinite(v)).all(1, keepdims=True), margin)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Counterexample:
 
 
 @dataclass
-class Comparison:
+class ComparisonByLength:
     """The program's answers beside others, by the length of inputs."""
 
     longest: int
@@ -72,7 +72,7 @@ class Comparison:
         self.looked, self.alike, self.unclear = (np.zeros(self.longest + 1, int) for _ in range(3))
         self.margin = np.full(self.longest + 1, np.inf)
 
-    def note(self, program: Answers, other: Answers, judged: Judged, known: Array, show: "_Shown") -> None:
+    def note(self, program: NodeAnswers, other: NodeAnswers, judged: Judged, known: Array, show: "_Shown") -> None:
         """Adds the answers of both sides at the nodes of which they are `known`."""
         certain, same, lengths = program.certain & other.certain, program.said == other.said, judged.lengths
         alike = (certain & same).all(1) & known
@@ -127,7 +127,7 @@ def findings(
     looked at, how the program's answers compare with the model's and the task's, and the largest error bound that
     is known.
     """
-    model, task = Comparison(inputs.longest), Comparison(inputs.longest)
+    model, task = ComparisonByLength(inputs.longest), ComparisonByLength(inputs.longest)
     looked, largest, has_model = 0, 0.0, False
     for offset, room in offsets:
         here = inputs.up_to(room)
@@ -154,9 +154,9 @@ def findings(
     }
 
 
-def _targets(judged: Judged, output: str) -> Answers:
+def _targets(judged: Judged, output: str) -> NodeAnswers:
     said = judged.targets if output == "sigmoid" else judged.targets[:, None]
-    return Answers(said, np.ones_like(said, bool), np.full(len(said), np.inf))
+    return NodeAnswers(said, np.ones_like(said, bool), np.full(len(said), np.inf))
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class _Shown:
     offset: int
     output: str
 
-    def __call__(self, program: Answers, other: Answers, i: int) -> Counterexample:
+    def __call__(self, program: NodeAnswers, other: NodeAnswers, i: int) -> Counterexample:
         node = i if isinstance(self.judged.which, slice) else self.judged.which[i]
         tokens = tuple(self.tokens[code] for code in self.nodes.codes[node])
         length = int(self.judged.lengths[i])

@@ -9,25 +9,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from drasp.certificates.bounds import GROW, SMALL, Array, Rows, U, gamma, norms, softmax
+from drasp.certificates.bounds import GROW, SMALL, Array, BoundedRows, U, gamma, norms, softmax
 
 Wanted = Array | slice
 """Which nodes: their numbers, or all."""
 
 
 @dataclass(frozen=True)
-class Value:
+class LevelValue:
     """Rows for each token that the inputs have (`local`), or for each node."""
 
-    rows: Rows
+    rows: BoundedRows
     local: bool
 
-    def at(self, codes: Array) -> Rows:
+    def at(self, codes: Array) -> BoundedRows:
         """The rows of nodes whose own tokens are these."""
         return self.rows.take(codes) if self.local else self.rows
 
-    def only(self, wanted: Wanted) -> "Value":
-        return self if self.local else Value(self.rows.take(wanted), False)
+    def only(self, wanted: Wanted) -> "LevelValue":
+        return self if self.local else LevelValue(self.rows.take(wanted), False)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Tables:
 
     levels: list[Joined] = field(default_factory=list[Joined])
 
-    def up_to(self, depth: int, rows: Rows) -> "Tables":
+    def up_to(self, depth: int, rows: BoundedRows) -> "Tables":
         """With those of one more position; levels are met again in every part of the tree, where they are known."""
         if len(self.levels) > depth:
             return self
@@ -80,17 +80,17 @@ class Own:
 
 
 @dataclass(frozen=True)
-class Sum:
+class RunningSum:
     """What a uniform mean has added up so far."""
 
-    rows: Rows
+    rows: BoundedRows
 
 
-Kept = Mapping[str, Own | Sum]
+Kept = Mapping[str, Own | RunningSum]
 """What nodes keep for their descendants, by name."""
 
 
-def grown(before: Own | Sum | None, parent: Array, rows: Rows) -> Own:
+def grown(before: Own | RunningSum | None, parent: Array, rows: BoundedRows) -> Own:
     """The children's: what their parents have, and the next."""
     rows = rows.plain
     largest, error = norms(rows.value) * GROW, rows.error
@@ -118,7 +118,7 @@ def places(codes: Array, tokens: int) -> Array:
     return codes + np.arange(codes.shape[1]) * tokens
 
 
-def scores(query: Value, seen: Seen, codes: Array, tokens: int) -> Scores:
+def scores(query: LevelValue, seen: Seen, codes: Array, tokens: int) -> Scores:
     """Dot products of queries and keys; `codes` [n, depth + 1] are the tokens of nodes and their ancestors."""
     rows, own = query.rows.plain, codes[:, -1]
     width = rows.value.shape[1]
@@ -147,7 +147,7 @@ def add_scores(a: Scores, b: Scores) -> Scores:
     return Scores(value, (a.delta + b.delta + U * np.abs(value).max(1)) * GROW)
 
 
-def mixed(given: Scores, seen: Seen, codes: Array, tokens: int) -> Rows:
+def mixed(given: Scores, seen: Seen, codes: Array, tokens: int) -> BoundedRows:
     """What nodes see on average, with the softmax of scores as weights."""
     weights, off = softmax(given.value, given.delta)
     keys = weights.shape[1]
@@ -167,6 +167,6 @@ def mixed(given: Scores, seen: Seen, codes: Array, tokens: int) -> Rows:
             np.put_along_axis(spread, places(codes, tokens), weights, axis=1)
             value = spread @ table.value
     if keys == 1 and not np.any(error):
-        return Rows.exact(value)
+        return BoundedRows.exact(value)
     # Weights add up to 1, so that errors of what is seen count once; so do roundings.
-    return Rows(value, (off * largest + error + gamma(keys) * (1 + off) * largest + SMALL) * GROW)
+    return BoundedRows(value, (off * largest + error + gamma(keys) * (1 + off) * largest + SMALL) * GROW)

@@ -12,7 +12,7 @@ from drasp.certificates.functions import FUNCTIONS
 from drasp.certificates.tree import Listed, Words
 from drasp.errors import DraspError
 from drasp.language.checker import op_bases, variable_types
-from drasp.language.printer import statement_text, to_text
+from drasp.language.printer import statement_text
 from drasp.language.syntax import (
     Aggregate,
     ElementWise,
@@ -20,13 +20,13 @@ from drasp.language.syntax import (
     Network,
     Norm,
     Operand,
-    Prediction,
     PrimitiveFunction,
     PrimitiveTensor,
     Program,
     Project,
     Select,
     Statement,
+    to_text,
 )
 from drasp.language.tensor_primitives import build
 from drasp.model_files import digest, named_weights
@@ -70,8 +70,8 @@ def _step(statement: Statement) -> dict[str, Any]:
             return start | {"op": op.name, "eps": eps}
         case ElementWise(name, function=function):
             return start | {"function": _function(name, function)}
-        case Prediction(logits=logits):
-            return start | {"logits": [part.variable for part in logits]}
+        case _:
+            return start | {"logits": [part.variable for part in statement.logits]}
 
 
 def _function(line: str, function: Function) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import numpy as np
 
 from drasp.certificates.bounds import (
     Array,
-    Logits,
+    BoundedLogits,
+    BoundedRows,
     Matrix,
-    Rows,
     activated,
     add,
     add_logits,
@@ -24,12 +24,12 @@ from drasp.certificates.bounds import (
 from drasp.certificates.functions import FUNCTIONS
 from drasp.certificates.level import (
     Kept,
+    LevelValue,
     Own,
+    RunningSum,
     Scores,
     Seen,
-    Sum,
     Tables,
-    Value,
     Wanted,
     add_scores,
     grown,
@@ -53,7 +53,7 @@ class ProgramLevels:
     tables: dict[str, Tables] = field(default_factory=dict)
     local: dict[int, dict[str, Any]] = field(default_factory=dict)
 
-    def extend(self, kept: Kept, parent: Array, codes: Array, wanted: Wanted) -> tuple[Kept, Logits]:
+    def extend(self, kept: Kept, parent: Array, codes: Array, wanted: Wanted) -> tuple[Kept, BoundedLogits]:
         """What children keep for their own children, and the logits of those that are wanted.
 
         `kept` is of the parents; `codes` [n, depth + 1] are the tokens from the root to each child.
@@ -71,7 +71,7 @@ class _Level:
     parent: Array
     codes: Array
     local: dict[str, Any]
-    kept: dict[str, Own | Sum] = field(default_factory=dict)
+    kept: dict[str, Own | RunningSum] = field(default_factory=dict)
     own: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -80,23 +80,23 @@ class _Level:
             n, program = self.n_tokens, self.program
             here = np.zeros((n, program.n_positions))
             here[:, program.offset + self.depth] = 1
-            self.local["token"] = Value(Rows.exact(np.eye(program.n_vocab)[list(program.tokens)]), True)
-            self.local["pos"] = Value(Rows.exact(here), True)
-            self.local["one"] = Value(Rows.exact(np.ones((n, 1))), True)
+            self.local["token"] = LevelValue(BoundedRows.exact(np.eye(program.n_vocab)[list(program.tokens)]), True)
+            self.local["pos"] = LevelValue(BoundedRows.exact(here), True)
+            self.local["one"] = LevelValue(BoundedRows.exact(np.ones((n, 1))), True)
 
     def found(self, name: str) -> Any:
         return self.local[name] if name in self.local else self.own[name]
 
-    def read(self, operand: Operand) -> Value:
+    def read(self, operand: Operand) -> LevelValue:
         name, norm = operand
         assert name is not None
-        value: Value = self.found(name)
+        value: LevelValue = self.found(name)
         if norm is None:
             return value
-        by: Value = self.found(norm)
+        by: LevelValue = self.found(norm)
         if value.local and by.local:
-            return Value(divide(value.rows, by.rows), True)
-        return Value(divide(value.at(self.last), by.at(self.last)), False)
+            return LevelValue(divide(value.rows, by.rows), True)
+        return LevelValue(divide(value.at(self.last), by.at(self.last)), False)
 
     def run(self, step: Mapping[str, Any]) -> None:
         """Does what a line says; once a level where it depends on token and position alone."""
@@ -109,10 +109,10 @@ class _Level:
                 query, key = inputs
                 self.own[name] = self.select(query, key, _key_name(step), self.program.tensors[step["op"]])
             case "aggregate":
-                self.own[name] = Value(self.aggregate(inputs[0], step), False)
+                self.own[name] = LevelValue(self.aggregate(inputs[0], step), False)
             case "norm":
                 x = self.combined(inputs, step["op"])
-                self.put(name, Value(root_mean_square(x.rows, step["eps"]), x.local))
+                self.put(name, LevelValue(root_mean_square(x.rows, step["eps"]), x.local))
             case "element_wise_op":
                 self.put(name, self.element_wise(inputs, step["function"]))
             case "project":
@@ -122,14 +122,14 @@ class _Level:
             case _:
                 self.predict(step["logits"])
 
-    def put(self, name: str, value: Value) -> None:
+    def put(self, name: str, value: LevelValue) -> None:
         (self.local if value.local else self.own)[name] = value
 
-    def select(self, query: Value, key: Value, name: str, op: Matrix) -> Scores:
-        rows = Value(linear(query.rows, op), query.local)
+    def select(self, query: LevelValue, key: LevelValue, name: str, op: Matrix) -> Scores:
+        rows = LevelValue(linear(query.rows, op), query.local)
         return scores(rows, self.history(name, key), self.codes, self.n_tokens)
 
-    def history(self, name: str, value: Value) -> Seen:
+    def history(self, name: str, value: LevelValue) -> Seen:
         """What nodes see of a variable: their ancestors' values and their own."""
         if value.local:
             return self.program.tables.setdefault(name, Tables()).up_to(self.depth, value.rows)
@@ -138,39 +138,39 @@ class _Level:
             kept = self.kept[name] = grown(self.before.get(name), self.parent, value.rows)
         return kept
 
-    def aggregate(self, value: Value, step: Mapping[str, Any]) -> Rows:
+    def aggregate(self, value: LevelValue, step: Mapping[str, Any]) -> BoundedRows:
         if step["selectors"]:
             total = reduce(add_scores, (self.own[name] for name in step["selectors"]))
             return mixed(total, self.history(_key_name(step), value), self.codes, self.n_tokens)
         name, rows = f"sum of {_key_name(step)}", value.at(self.last).plain
         before = self.before.get(name)
-        if isinstance(before, Sum):
+        if isinstance(before, RunningSum):
             rows = add(before.rows.take(self.parent), rows)
-        self.kept[name] = Sum(rows)
-        return Rows(rows.value, rows.error, self.depth + 1)
+        self.kept[name] = RunningSum(rows)
+        return BoundedRows(rows.value, rows.error, self.depth + 1)
 
-    def combined(self, inputs: Sequence[Value], name: str) -> Value:
+    def combined(self, inputs: Sequence[LevelValue], name: str) -> LevelValue:
         """The sum of inputs, each times a matrix; what is local is added up first."""
-        parts = [Value(linear(x.rows, self.program.tensors[f"{name}.{i}"]), x.local) for i, x in enumerate(inputs)]
+        parts = [LevelValue(linear(x.rows, self.program.tensors[f"{name}.{i}"]), x.local) for i, x in enumerate(inputs)]
         local = [part.rows for part in parts if part.local]
         own = [part.rows for part in parts if not part.local]
         if not own:
-            return Value(reduce(add, local).plain, True)
+            return LevelValue(reduce(add, local).plain, True)
         if local:
             own.append(reduce(add, local).take(self.last))
-        return Value(reduce(add, own).plain, False)
+        return LevelValue(reduce(add, own).plain, False)
 
-    def element_wise(self, inputs: Sequence[Value], function: Mapping[str, Any]) -> Value:
+    def element_wise(self, inputs: Sequence[LevelValue], function: Mapping[str, Any]) -> LevelValue:
         if "mlp" not in function:
             local = all(x.local for x in inputs)
             rows = [x.rows if local else x.at(self.last) for x in inputs]
-            return Value(FUNCTIONS[function["primitive"]](rows, *function["arguments"]), local)
+            return LevelValue(FUNCTIONS[function["primitive"]](rows, *function["arguments"]), local)
         name, tensors = function["mlp"], self.program.tensors
         x = self.combined(inputs, name)
         rows = x.rows if function["eps"] is None else normalised(x.rows, function["eps"])
         hidden = add(linear(rows, tensors[f"{name}.hidden"]), _bias(tensors[f"{name}.hidden_bias"]))
         hidden = activated(hidden.plain, function["activation"])
-        return Value(add(linear(hidden, tensors[f"{name}.out"]), _bias(tensors[f"{name}.out_bias"])), x.local)
+        return LevelValue(add(linear(hidden, tensors[f"{name}.out"]), _bias(tensors[f"{name}.out_bias"])), x.local)
 
     def predict(self, names: Sequence[str]) -> None:
         local = [self.local[name] for name in names if name in self.local]
@@ -180,8 +180,8 @@ class _Level:
         self.logits = reduce(add_logits, own)
 
 
-def _bias(m: Matrix) -> Rows:
-    return Rows.exact(m.value.reshape(1, -1))
+def _bias(m: Matrix) -> BoundedRows:
+    return BoundedRows.exact(m.value.reshape(1, -1))
 
 
 def _key_name(step: Mapping[str, Any]) -> str:

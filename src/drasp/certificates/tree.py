@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from drasp.certificates.bounds import Array, Logits
+from drasp.certificates.bounds import Array, BoundedLogits
 from drasp.certificates.level import Kept, Own, Wanted
 from drasp.certificates.model_levels import ModelLevels
 from drasp.certificates.program_levels import ProgramLevels
@@ -188,7 +188,7 @@ class Walk:
     sides: Sequence[Side]
     longest: int
 
-    def __iter__(self) -> Iterator[tuple[Nodes, Judged, list[Logits]]]:
+    def __iter__(self) -> Iterator[tuple[Nodes, Judged, list[BoundedLogits]]]:
         root = self.inputs.root()
         nothing: list[Kept] = [{} for _ in self.sides]
         waiting = [(nothing, np.zeros(1, int), root)]
@@ -196,7 +196,7 @@ class Walk:
             before, parent, nodes = waiting.pop()
             judged = self.inputs.judged(nodes)
             kept: list[Kept] = []
-            logits: list[Logits] = []
+            logits: list[BoundedLogits] = []
             for side, old in zip(self.sides, before, strict=True):
                 keep, said = side.extend(old, parent, nodes.codes, judged.which)
                 kept.append(keep)

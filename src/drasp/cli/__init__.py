@@ -1,40 +1,123 @@
 """The command `drasp`. Commands import what they need when they run, so that `--help` answers at once."""
 
+import contextlib
 import os
+import signal
 import sys
+import traceback
+from collections.abc import Sequence
+from contextvars import ContextVar
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
-from drasp.cli import certifying, compiling, decompiling, importing, naming, programs, reporting, theory, training
+from drasp.cli import (
+    certifying,
+    compiling,
+    decompiling,
+    explaining,
+    importing,
+    naming,
+    programs,
+    reporting,
+    studying,
+    theory,
+    training,
+)
+from drasp.cli.options import release
 from drasp.errors import DraspError
+from drasp.terminal import one_line, prepare_streams, say
 
 app = typer.Typer(
     name="drasp",
-    help="Decompile a trained transformer into the short D-RASP program that it computes.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 certifying.register(app)
 compiling.register(app)
 decompiling.register(app)
+explaining.register(app)
 importing.register(app)
 naming.register(app)
 programs.register(app)
 reporting.register(app)
+studying.register(app)
 theory.register(app)
 training.register(app)
 
 
-def main() -> None:
-    """What is the user's to mend ends in one line; anything else is a bug and keeps its traceback."""
+_EXITS = {"fault": 70, "interrupted": 130}
+_debug = ContextVar("debug", default=False)
+
+
+def _version(asked: bool) -> bool:
+    if asked:
+        say(f"drasp {version('drasp')}")
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version, and end.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Where a command fails, show where in drasp.")] = False,
+) -> None:
+    """Decompile a trained transformer into the short D-RASP program that it computes."""
+    _debug.set(debug)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Whatever fails ends in one line and a code that is not 0; what is a fault of drasp's own ends with 70.
+
+    Being asked to end (SIGTERM) is the same as Ctrl-C.
+    """
+    prepare_streams()
+    _debug.set(False)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        app()
-    except DraspError as error:
-        sys.exit(f"drasp: {error}")
-    except BrokenPipeError:
-        # The reader (`| head`) has gone: what is still buffered goes nowhere instead of failing at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        sys.exit(f"drasp: {error.filename or 'output'}: {error.strerror}")
+        try:
+            code = app(arguments, standalone_mode=False)
+        finally:
+            release()
+        sys.stdout.flush()
+    except Exception as error:
+        if _debug.get():
+            traceback.print_exc()
+        code = _explained(error)
+    except KeyboardInterrupt:
+        code = _EXITS["interrupted"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if isinstance(code, int) and code:
+        sys.exit(code)
+
+
+def _explained(error: Exception) -> int:
+    """Says what went wrong; gives the code to end with."""
+    code = 1
+    match error:
+        case DraspError():
+            said = str(error)
+        case BrokenPipeError():
+            # The reader (`| head`) has gone: what is still buffered goes nowhere instead of failing at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return code
+        case OSError():
+            said = f"{error.filename or 'output'}: {error.strerror or error}"
+        case _ if hasattr(error, "format_message"):  # of typer: a wrong command line
+            code = getattr(error, "exit_code", 2)
+            said = f"{getattr(error, 'format_message')()} (--help says what there is)"  # noqa: B009
+        case MemoryError():
+            said = "not enough memory"
+        case RuntimeError() | ImportError() if "memory" in str(error) or "failed to map" in str(error):  # torch's
+            said = f"not enough memory ({str(error).splitlines()[0]})"
+        case _:
+            code = _EXITS["fault"]
+            said = f"a fault of drasp's own, {type(error).__name__}: {error} (drasp --debug … shows where)"
+    with contextlib.suppress(OSError):
+        say(one_line(f"drasp: {said}"), err=True)
+    return code

@@ -4,14 +4,15 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from drasp.cli.programs import ProgramPath
 from drasp.errors import DraspError
+from drasp.terminal import SafeConsole, say
 
 if TYPE_CHECKING:
     from drasp.certificates import Certificate
@@ -63,11 +64,12 @@ def certify(
     drasp certify program.drasp --task bin_majority --length 12 --out certificate.json
     """
     from drasp.certificates import certify as run
+    from drasp.input_files import is_folder
     from drasp.language import load_program
 
     if offsets not in _OFFSETS:
         raise DraspError(f"--offsets {offsets}: expected {' or '.join(_OFFSETS)}")
-    if out.is_dir():
+    if is_folder(out):
         raise DraspError(f"{out}: expected a file for the certificate, found a folder")
     loaded = load_program(program)
     transformer, its_task = _model_and_task(program, model, task)
@@ -76,7 +78,7 @@ def certify(
     made.save(out)
     _print(made, as_json)
     if not as_json:
-        typer.echo(f"wrote {out} and {out.parent / 'check_certificate.py'}")
+        say(f"wrote {out} and {out.parent / 'check_certificate.py'}")
     raise typer.Exit(_EXITS[made.status])
 
 
@@ -99,15 +101,15 @@ def check_certificate(
     with _progress(quiet or as_json) as report:
         found = run(file, load_task(task) if task else None, report)
     if not as_json:
-        typer.echo(f"{file}: holds")
+        say(f"{file}: holds")
     _print(found, as_json)
 
 
 def _print(certificate: "Certificate", as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"status": certificate.status, **certificate.record}, indent=2, ensure_ascii=False))
+        say(json.dumps(asdict(certificate.record), indent=2, ensure_ascii=False))
     else:
-        typer.echo(certificate.line)
+        say(certificate.lines)
 
 
 def _model_and_task(program: Path, model: str | None, task: str | None) -> "tuple[Transformer | None, Task]":
@@ -130,7 +132,7 @@ def _model_and_task(program: Path, model: str | None, task: str | None) -> "tupl
 @contextmanager
 def _progress(quiet: bool) -> Iterator[Callable[[int], None]]:
     """How many inputs have been looked at, a few times a second, on a terminal; every ten seconds elsewhere."""
-    console, begun = Console(stderr=True, quiet=quiet), time.perf_counter()
+    console, begun = SafeConsole(stderr=True, quiet=quiet), time.perf_counter()
     last, pause = begun, 0.2 if console.is_terminal else 10.0
 
     def report(count: int) -> None:

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from drasp.cli.options import MAX_SEED
 from drasp.cli.programs import ProgramPath
+from drasp.terminal import SafeConsole, say
 
 _TASK_HELP = "A task's name, or file.py:name: what to train on, and what the model's folder will say it is for."
 
@@ -20,7 +21,7 @@ def compile_(
     program: ProgramPath,
     out: Annotated[Path, typer.Option(help="Folder for the model; it must not exist.", show_default=False)],
     task: Annotated[str | None, typer.Option(help=_TASK_HELP, show_default=False)] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of all that is random in a disguise.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of all that is random in a disguise.")] = 0,
     rotate: Annotated[bool, typer.Option("--rotate", help="Random bases of the stream and of all heads.")] = False,
     gains: Annotated[bool, typer.Option("--gains", help="Random layer-norm gains and biases, undone behind.")] = False,
     noise: Annotated[float, typer.Option(help="Noise on every weight, as a share of what is around it.")] = 0.0,
@@ -46,12 +47,12 @@ def compile_(
     from drasp.cli.threads import one_thread
     from drasp.compiler import Disguise, compile_program
     from drasp.errors import DraspError
-    from drasp.language import ProgramError, load_program
+    from drasp.language import ProgramError, load_program, program_file
+    from drasp.output_folder import check_output_folder
     from drasp.tasks import load_task
-    from drasp.training.files import check_out
 
     begun = time.perf_counter()
-    check_out(out)
+    check_output_folder(out, new=True)
     one_thread()
     loaded, its_task = load_program(program), load_task(task) if task else None
     if its_task is not None and its_task.vocabulary.tokens != loaded.vocabulary.tokens:
@@ -65,8 +66,8 @@ def compile_(
     try:
         compiled = compile_program(loaded, disguise, seed)
     except ProgramError as error:
-        raise error.in_file(str(program / "program.drasp" if program.is_dir() else program)) from None
+        raise error.in_file(str(program_file(program))) from None
     compiled.save(out, its_task)
     if not quiet:
-        show.print_program(Console(highlight=False), compiled.program)
-        typer.echo(f"\n{compiled.summary()}; {time.perf_counter() - begun:.1f} s; wrote {out}")
+        show.print_program(SafeConsole(highlight=False), compiled.program)
+        say(f"\n{compiled.summary()}; {time.perf_counter() - begun:.1f} s; wrote {out}")

@@ -1,18 +1,20 @@
 """`drasp decompile`, `drasp verify`."""
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from drasp.cli.options import Device, on_device
+from drasp.cli.options import MAX_SAMPLES, MAX_SEED, Device, hold, on_device
 from drasp.cli.programs import ProgramPath
 from drasp.errors import DraspError
+from drasp.terminal import SafeConsole, say
 
 if TYPE_CHECKING:
+    from drasp.decompiler.result import Decompiled
     from drasp.decompiler.verify import Verification
     from drasp.measure import Share
     from drasp.tasks import Task
@@ -32,12 +34,17 @@ def register(app: typer.Typer) -> None:
 
 
 def decompile(
-    model: ModelName,
-    out: Annotated[Path, typer.Option(help="Folder for the program.", show_default=False)],
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL...", help=f"{_MODEL_HELP} Of several, in turn.", show_default=False),
+    ],
+    out: Annotated[
+        Path, typer.Option(help="Folder for the program; of several models, OUT/MODEL.", show_default=False)
+    ],
     task: TaskName = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the inputs that are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of the inputs that are drawn.")] = 0,
     seeds: Annotated[
-        int, typer.Option(min=1, help="So many searches, from --seed on; the program that most of them find.")
+        int, typer.Option(min=1, max=1000, help="So many searches, from --seed on; the program that most of them find.")
     ] = 1,
     min_match: Annotated[float, typer.Option(min=0, max=1, help="Share of inputs that must be answered alike.")] = 0.9,
     max_lines: Annotated[int, typer.Option(min=1, help="A program may have so many lines.")] = 40,
@@ -45,6 +52,9 @@ def decompile(
     accept: Annotated[
         str, typer.Option(help="causal: what does as the model does; answers: what answers alike, as in the paper.")
     ] = "causal",
+    naming: Annotated[
+        str, typer.Option(help="drasp, or paper: the paper's primitives, in its order and with its thresholds.")
+    ] = "drasp",
     pick: Annotated[
         int | None,
         typer.Option(
@@ -70,82 +80,136 @@ def decompile(
     drasp decompile my-gpt2 --out result --resume
 
     drasp decompile my-gpt2 --out result --pick 7
+
+    drasp decompile bin_majority tomita2 abcde --out results
+
+    drasp decompile bin_majority --out result --method ugs --accept answers --naming paper
     """
+    if pick is not None and len(models) > 1:
+        raise DraspError("--pick takes a program from the result of one model")
+    if pick is None and not (quiet or as_json) and sys.stderr.isatty():
+        # Said before torch is there, which takes seconds.
+        say(f"reading {', '.join(models)}", err=True)
+
     from drasp.cli import show
     from drasp.cli.threads import one_thread
+    from drasp.crasp.export import standing
     from drasp.decompiler.checkpoint import checkpoint_file
-    from drasp.decompiler.pipeline import check_accept, check_method
+    from drasp.decompiler.picking import check_accept, check_naming
+    from drasp.decompiler.pipeline import check_method
     from drasp.decompiler.pipeline import decompile as run
-    from drasp.decompiler.result import repick
     from drasp.decompiler.stability import most_found
     from drasp.doubts import doubts
-    from drasp.output_folder import check_output_folder
+    from drasp.estimate import estimate
+    from drasp.input_files import is_there
+    from drasp.output_folder import check_output_folder, reserved
+    from drasp.progress import pass_progress
     from drasp.report.examples import draw_examples
     from drasp.report.page import write_report
+    from drasp.results.certifying import with_certificate
+    from drasp.results.files import repick, save_decompiled
+    from drasp.settings import DEFAULT, QUICK
 
     if pick is not None:
         program, record = repick(out, pick)
         for remark in write_report(out, task_name=task).remarks:
-            typer.echo(f"drasp: {remark}", err=True)
+            say(f"drasp: {remark}", err=True)
         if as_json:
-            typer.echo(record.to_text(), nl=False)
+            say(record.to_text(), nl=False)
         else:
-            show.print_program(Console(highlight=False), program)
+            show.print_program(SafeConsole(highlight=False), program)
         return
-    check_method(method)
-    criterion = check_accept(accept)
-    check_output_folder(out)
-    one_thread()
-    place, progress = on_device(device), Console(stderr=True, quiet=quiet or as_json)
-    with place:
-        transformer, its_task = model_and_task(model, task)
-        for remark in doubts(transformer, its_task):
-            progress.print(f"warning: {remark}", style="yellow", markup=False, soft_wrap=True)
-
-    files = {s: checkpoint_file(out, s if seeds > 1 else None) for s in range(seed, seed + seeds)}
-    there = [file for file in files.values() if file.exists()]
-    if there and not resume:
-        raise DraspError(f"{there[0]}: an interrupted run; go on with --resume, or remove the file to begin again")
     try:
-        with place, show.pass_progress(progress) as report:
-            results = [
-                run(
-                    transformer,
-                    its_task,
-                    number,
-                    min_match,
-                    max_lines,
-                    report,
-                    quick,
-                    file,
-                    # Of several searches, those that come later may not have been begun.
-                    resume and (seeds == 1 or file.exists()),
-                    method,
-                    accept=criterion,
-                )
-                for number, file in files.items()
-            ]
-    except KeyboardInterrupt:
-        kept = any(file.exists() for file in files.values())
-        hint = "; what is finished is kept: go on with --resume" if kept else ""
-        raise DraspError(f"interrupted{hint}") from None
-    result = most_found(results) if seeds > 1 else results[0]
-    with place:
-        result.save(out, model, draw_examples(result.program, its_task, transformer))
-    for file in files.values():
-        file.unlink(missing_ok=True)
+        check_method(method)
+        criterion, library = check_accept(accept), check_naming(naming)
+    except DraspError as error:
+        raise DraspError(f"--{error}") from None
+    folders = _folders(models, out)
+    for folder in folders.values():
+        check_output_folder(folder)
+        hold(reserved(folder))
+    one_thread()
+    place, progress = on_device(device), SafeConsole(stderr=True, quiet=quiet or as_json, highlight=False)
+
+    def search(model: str, out: Path) -> "tuple[Decompiled, Task]":
+        files = {s: checkpoint_file(out, s if seeds > 1 else None) for s in range(seed, seed + seeds)}
+        with place:
+            transformer, its_task = model_and_task(model, task)
+            there = [file for file in files.values() if is_there(file)]
+            if there and not resume:
+                again = "go on with --resume, or remove the file to begin again"
+                raise DraspError(f"{there[0]}: an interrupted run; {again}")
+            # How much of a run is left that was interrupted is not known.
+            expected = estimate(transformer, its_task) if method == "fast" and not resume else None
+            layers, heads = len(transformer.layers), transformer.n_heads
+            size = f"{layers} layer{'s' * (layers > 1)}, {heads} head{'s' * (heads > 1)}"
+            told = f"{size}, {transformer.d_model} dimensions; {expected or 'may take hours'}"
+            if not resume:
+                progress.print(f"decompiling {model}: {told}", soft_wrap=True)
+            for remark in doubts(transformer, its_task):
+                progress.print(f"warning: {remark}", style="yellow", markup=False, soft_wrap=True)
+        try:
+            with place, pass_progress(progress, expected) as report:
+                results = [
+                    run(
+                        transformer,
+                        its_task,
+                        number,
+                        min_match,
+                        max_lines,
+                        report,
+                        QUICK if quick else DEFAULT,
+                        file,
+                        # Of several searches, those that come later may not have been begun.
+                        resume and (seeds * len(models) == 1 or file.exists()),
+                        method,
+                        accept=criterion,
+                        naming=library,
+                    )
+                    for number, file in files.items()
+                ]
+            result = most_found(results) if seeds > 1 else results[0]
+            with progress.status("looking at all inputs, the short ones first"):
+                result = with_certificate(result, transformer, its_task)
+        except KeyboardInterrupt:
+            kept = any(file.exists() for file in files.values())
+            hint = "; what is finished is kept: go on with --resume" if kept else ""
+            raise DraspError(f"interrupted{hint}") from None
+        with place:
+            save_decompiled(result, out, model, draw_examples(result.program, its_task, transformer))
+        for file in files.values():
+            file.unlink(missing_ok=True)
+        return result, its_task
+
+    records: list[Any] = []
+    for model, folder in folders.items():
+        result, its_task = search(model, folder)
+        records.append(result.record(model))
+        if not as_json:
+            found = result.certificate.against_task if result.certificate else None
+            told = standing(result.program, its_task, found is not None and found.status == "proved")
+            show.print_result(SafeConsole(highlight=False), result, folder, told)
     if as_json:
-        typer.echo(result.record(model).to_text(), nl=False)
-    else:
-        show.print_result(Console(highlight=False), result, out)
+        one, *more = records
+        say(json.dumps([each.to_json() for each in records], indent=2) if more else one.to_text().rstrip())
+
+
+def _folders(models: list[str], out: Path) -> dict[str, Path]:
+    """Where the result of each model goes: to OUT, or, where there are several, to a folder of its name in OUT."""
+    if len(models) == 1:
+        return {models[0]: out}
+    folders = {model: out / Path(model).resolve().name for model in models}
+    if len(set(folders.values())) < len(models):
+        raise DraspError(f"{', '.join(models)}: two models of the same name would have one place in {out}")
+    return folders
 
 
 def verify(
     program: ProgramPath,
     model: ModelName,
     task: TaskName = None,
-    samples: Annotated[int, typer.Option(min=1, help="How many inputs are drawn.")] = 2000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the inputs that are drawn.")] = 1,
+    samples: Annotated[int, typer.Option(min=1, max=MAX_SAMPLES, help="How many inputs are drawn.")] = 2000,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of the inputs that are drawn.")] = 1,
     causal: Annotated[bool, typer.Option("--causal", help="Intervene: is each line what the model does?")] = False,
     device: Device = "cpu",
     as_json: Json = False,
@@ -178,19 +242,19 @@ def verify(
         with place:
             evidence = evaluate(loaded, transformer, its_task, load_pruned(program), seed=seed)
         if not as_json:
-            print_evidence(Console(highlight=False), loaded, evidence)
+            print_evidence(SafeConsole(highlight=False), loaded, evidence)
             return
     with place:
         found = run(loaded, transformer, its_task, samples, seed)
     if as_json:
         content = _verification_json(found) | ({"causal": evidence.to_json()} if evidence else {})
-        typer.echo(json.dumps(content, indent=2))
+        say(json.dumps(content, indent=2))
         return
     for name, share in (*found.bins, ("all lengths", found.overall)):
-        typer.echo(f"{name:>12}: {share} inputs answered alike")
+        say(f"{name:>12}: {share} inputs answered alike")
     for number, case in enumerate(found.disagreements, 1):
-        typer.echo(f"\n{number}. {' '.join(case.tokens)}   (offset {case.offset})")
-        typer.echo(
+        say(f"\n{number}. {' '.join(case.tokens)}   (offset {case.offset})")
+        say(
             f"   after position {case.position} ({case.tokens[case.position]}) the model says {case.model} "
             f"(by {case.model_margin:.2f}), the program {case.program} (by {case.program_margin:.2f})"
         )

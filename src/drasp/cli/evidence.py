@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drasp.causal import Case, Evidence, Measure
+from drasp.causal import DifferingCase, Evidence, Measure
 from drasp.language import Program
 
 _STYLES = {"passed": "green", "failed": "bold red", "untested": "yellow", "not_applicable": "dim"}
@@ -97,7 +97,7 @@ def _print_verdict(console: Console, program: Program, evidence: Evidence) -> No
         console.print(f"- {reason}", markup=False, soft_wrap=True)
 
 
-def _print_case(console: Console, what: str, case: Case, how: str) -> None:
+def _print_case(console: Console, what: str, case: DifferingCase, how: str) -> None:
     lines = [
         f"\n{what}",
         f"  {_shown(case.tokens, case.position)}   (offset {case.offset})",
@@ -110,7 +110,7 @@ def _print_case(console: Console, what: str, case: Case, how: str) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _print_complement(console: Console, case: Case) -> None:
+def _print_complement(console: Console, case: DifferingCase) -> None:
     lines = [
         "\ncomplement",
         f"  {_shown(case.tokens, case.position)}   (offset {case.offset}): the model says {case.model}",

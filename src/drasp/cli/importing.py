@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from drasp.terminal import say
+
 
 def register(app: typer.Typer) -> None:
     """Adds the command of this module."""
@@ -31,13 +33,13 @@ def import_(
 
     drasp import out/ckpt.pt --out model
     """
+    from drasp.activations import ACTIVATIONS
     from drasp.errors import DraspError
     from drasp.importing import import_checkpoint
-    from drasp.model_files import write_folder
-    from drasp.training.files import check_out, whole_folder
-    from drasp.transformer import ACTIVATIONS
+    from drasp.model_files import model_files
+    from drasp.output_folder import check_output_folder, write_files
 
-    check_out(out)
+    check_output_folder(out, new=True)
     if activation is not None and activation not in ACTIVATIONS:
         raise DraspError(f"--activation {activation}: no such activation; there are {', '.join(ACTIVATIONS)}")
     match norm:
@@ -45,10 +47,9 @@ def import_(
             imported = import_checkpoint(file, activation, norm, heads)
         case _:
             raise DraspError(f"--norm {norm}: no such norm; there are layer, rms and none")
-    with whole_folder(out) as folder:
-        write_folder(folder, imported.shape, imported.weights)
+    write_files(out, model_files(imported.shape, imported.weights), new=True)
     if not quiet:
-        typer.echo(imported.summary())
+        say(imported.summary())
         if imported.assumed:
-            typer.echo(f"assumed, since the file does not say: {imported.assumed}")
-        typer.echo(f"wrote {imported.form} to {out}")
+            say(f"assumed, since the file does not say: {imported.assumed}")
+        say(f"wrote {imported.form} to {out}")

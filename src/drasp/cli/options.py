@@ -1,13 +1,27 @@
 """Options that mean the same in every command that has them."""
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Annotated, Any
 
 import typer
 
 from drasp.errors import DraspError
 
+MAX_SEED = 2**32 - 1
+MAX_SAMPLES = 1_000_000
 Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, or a device of torch's such as cuda.")]
+
+
+_held = ExitStack()
+
+
+def hold(resource: AbstractContextManager[Any]) -> None:
+    """Keeps a resource, such as the place that a result will have, until the command ends."""
+    _held.enter_context(resource)
+
+
+def release() -> None:
+    _held.close()
 
 
 def on_device(name: str) -> AbstractContextManager[Any]:

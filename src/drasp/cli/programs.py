@@ -7,6 +7,7 @@ import typer
 
 from drasp.cli.options import Device, on_device
 from drasp.errors import DraspError
+from drasp.terminal import SafeConsole, say
 
 ProgramPath = Annotated[
     Path,
@@ -17,7 +18,8 @@ ProgramPath = Annotated[
 def register(app: typer.Typer) -> None:
     """Adds the commands of this module."""
     app.command()(translate)
-    app.command()(run)
+    # A token may begin with a dash: what is no option is one.
+    app.command(context_settings={"ignore_unknown_options": True})(run)
     app.command()(check)
 
 
@@ -41,8 +43,8 @@ def translate(
         translated = translate_folder(model, task)
         files = translated.files()
     write_files(out, files)
-    typer.echo(translated.summary())
-    typer.echo(f"wrote {out}/{', '.join(files)}")
+    say(translated.summary())
+    say(f"wrote {out}/{', '.join(files)}")
 
 
 def run(
@@ -59,7 +61,6 @@ def run(
     Example: drasp run program.drasp BOS 0 1 1 SEP
     """
     import torch
-    from rich.console import Console
 
     from drasp.cli.tables import print_trace
     from drasp.language import Interpreter, load_program
@@ -74,7 +75,7 @@ def run(
     positions = torch.arange(offset, offset + len(ids))
     with torch.no_grad():
         trace = interpreter.trace(torch.tensor([ids]), positions[None])
-    print_trace(Console(), loaded, tokens, {name: value[0] for name, value in trace.items()}, all_rows)
+    print_trace(SafeConsole(), loaded, tokens, {name: value[0] for name, value in trace.items()}, all_rows)
 
 
 def check(program: ProgramPath) -> None:
@@ -83,16 +84,16 @@ def check(program: ProgramPath) -> None:
     Example: drasp check program.drasp
     """
     from drasp.language import check as find_errors
-    from drasp.language import load_program
+    from drasp.language import program_file, read_program
 
-    loaded = load_program(program)
+    loaded = read_program(program)
     errors = find_errors(loaded)
-    file = program / "program.drasp" if program.is_dir() else program
+    file = program_file(program)
     for error in errors:
-        typer.echo(error.in_file(str(file)), err=True)
+        say(error.in_file(str(file)), err=True)
     if errors:
         raise typer.Exit(1)
-    typer.echo(
+    say(
         f"{file}: correct; {loaded.lines:,} lines, {loaded.output} output, {len(loaded.vocabulary)} tokens, "
         f"{loaded.n_positions} positions"
     )

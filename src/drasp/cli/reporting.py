@@ -1,5 +1,6 @@
 """`drasp report`, `drasp figures`, `drasp explore`."""
 
+import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +8,7 @@ from typing import Annotated
 import typer
 
 from drasp.cli.decompiling import TaskName
+from drasp.terminal import say
 
 ResultFolder = Annotated[
     Path, typer.Argument(metavar="DIR", help="A folder that decompile or translate wrote.", show_default=False)
@@ -43,8 +45,8 @@ def report(
     written = write_report(folder, model, task)
     file = written.file
     for remark in written.remarks:
-        typer.echo(f"drasp: {remark}", err=True)
-    typer.echo(f"wrote {file} ({file.stat().st_size / 1e6:.1f} MB)")
+        say(f"drasp: {remark}", err=True)
+    say(f"wrote {file} ({file.stat().st_size / 1e6:.1f} MB)")
 
 
 def figures(
@@ -52,18 +54,38 @@ def figures(
     file_format: Annotated[Format, typer.Option("--format", help="Of the files.")] = Format.PDF,
     tokens: Annotated[
         str | None,
-        typer.Option("--input", help="Tokens with spaces between them; else an example.", show_default=False),
+        typer.Option(
+            "--input", help="Tokens with spaces between them, or a JSON list; else an example.", show_default=False
+        ),
     ] = None,
     offset: Annotated[int, typer.Option(min=0, help="The position of the first token.")] = 0,
+    task: TaskName = None,
 ) -> None:
     """Draw a program's tensors, its variables on an input, and the frontier, for a paper.
 
-    Example: drasp figures result --format svg --input "BOS 0 1 1 SEP"
+    Examples:
+
+    drasp figures result --format svg --input "BOS 0 1 1 SEP"
+
+    drasp figures result --input '["a token", "with spaces"]'
     """
     from drasp.report.figures import write_figures
 
-    files = write_figures(folder, file_format.value, tokens.split() if tokens else None, offset)
-    typer.echo(f"wrote {len(files)} files to {folder}/figures: {', '.join(file.name for file in files)}")
+    files, remark = write_figures(folder, file_format.value, _tokens(tokens) if tokens else None, offset, task)
+    if remark:
+        say(f"drasp: {remark}", err=True)
+    say(f"wrote {len(files)} files to {folder}/figures: {', '.join(file.name for file in files)}")
+
+
+def _tokens(text: str) -> list[str]:
+    """The tokens of an input: a JSON list of them, which may hold spaces, or a text to be split at spaces."""
+    try:
+        listed = json.loads(text)
+    except (ValueError, RecursionError):
+        listed = None
+    if isinstance(listed, list) and all(isinstance(token, str) for token in listed):
+        return listed
+    return text.split()
 
 
 def explore(
@@ -79,5 +101,5 @@ def explore(
 
     file, count, problems = write_index(folder)
     for problem in problems:
-        typer.echo(f"drasp: left out {problem}", err=True)
-    typer.echo(f"wrote {file}, an index of {count} results")
+        say(f"drasp: left out {problem}", err=True)
+    say(f"wrote {file}, an index of {count} results")

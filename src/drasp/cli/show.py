@@ -1,9 +1,8 @@
-"""Programs, frontiers and progress in a terminal: in colour where there is one, plain text where not."""
+"""Programs and frontiers in a terminal: in colour where there is one, plain text where not."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,14 +10,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drasp.language import Program, statement_text
+from drasp.language import EXPORTS, Program, statement_text
 from drasp.language.remarks import remark
 from drasp.language.syntax import CALLS, STATEMENTS
+from drasp.primitives import count_primitives
+from drasp.words import names_told
 
 if TYPE_CHECKING:
     from drasp.decompiler.result import Decompiled, Point
     from drasp.language.syntax import Statement
-    from drasp.records import PassRecord
 
 _OPERATION = re.compile(rf"\b({'|'.join(CALLS)})(?=\()")
 _ARGUMENT = re.compile(rf"\b({'|'.join({a.keyword for kind in STATEMENTS for a in kind.arguments} - {''})})(?==[^=])")
@@ -73,59 +73,42 @@ def print_frontier(console: Console, points: "Sequence[Point]", pick: "Point", f
     console.print(table)
 
 
-def print_result(console: Console, result: "Decompiled", out: Path) -> None:
-    from drasp.decompiler.pipeline import MOST_NAMED
+def print_result(console: Console, result: "Decompiled", out: Path, standing: str | None = None) -> None:
+    """The program, the frontier, what was found out; `standing` is what is decided of the task's language."""
+    from drasp.settings import DEFAULT
 
     print_program(console, result.program)
     console.print()
     print_frontier(console, result.frontier, result.pick, result.final)
-    grade = f" ({result.grade})" if result.grade else ""
-    verdict = Text(result.verdict + grade, "bold green" if result.verdict == "decompiled" else "bold yellow")
-    figures = (
-        f": {result.final.lines} lines, {result.final.match} inputs answered alike"
-        + (f", {result.task_accuracy.value:.3f} right" if result.task_accuracy.total else "")
-        + f"; {result.seconds:.1f} s"
-    )
     console.print()
-    console.print(Text.assemble(verdict, figures), soft_wrap=True)
     for reason in result.reasons:
         console.print(f"- {reason}", markup=False, soft_wrap=True)
     if result.seeds:
         same = Counter(seed.program for seed in result.seeds)
         found = ", ".join(f"{count} of {len(result.seeds)}" for _, count in same.most_common())
         console.print(f"- programs by how many searches found them: {found}", markup=False, soft_wrap=True)
-    if result.verdict == "decompiled" and result.pick.lines > MOST_NAMED:
-        hint = f"no names, since it has more than {MOST_NAMED} lines: `drasp name {out} MODEL --out NAMED` tries"
+    most = DEFAULT.most_named
+    if result.verdict == "decompiled" and result.pick.lines > most:
+        hint = f"no names, since it has more than {most} lines: `drasp name {out} MODEL --out NAMED` tries"
         console.print(f"- {hint}", markup=False, soft_wrap=True)
-    files = "program.{drasp,safetensors,py,json,tex}, pruned.{drasp,safetensors}, result.json, frontier/"
+    files = f"program.{{{','.join(EXPORTS)}}}, pruned.{{drasp,safetensors}}, result.json, frontier/"
     console.print(f"wrote {out}/{files}", markup=False, soft_wrap=True)
     console.print(f"look at it: {out}/report.html", markup=False, soft_wrap=True)
+    if standing is not None:
+        console.print(standing, markup=False, soft_wrap=True)
+    if result.certificate is not None:
+        console.print(result.certificate.line, markup=False, soft_wrap=True)
+    console.print(_verdict_line(result), soft_wrap=True)
 
 
-@contextmanager
-def pass_progress(console: Console) -> "Iterator[Callable[[PassRecord], None]]":
-    """What the decompiler does. On a terminal the running pass has one line that changes; else every step has one."""
-    if not console.is_terminal:
-        yield lambda record: console.print(_record_line(record), highlight=False)
-        return
-    last: PassRecord | None = None
-
-    def close_pass() -> None:
-        if last is not None:
-            console.print(Text.assemble(("✓", "green"), _record_line(last)[1:]), highlight=False)
-
-    def report(record: "PassRecord") -> None:
-        nonlocal last
-        if last is not None and last.name != record.name:
-            close_pass()
-        last = record
-        status.update(_record_line(record))
-
-    with console.status("reading the model's answers") as status:
-        yield report
-        close_pass()
-
-
-def _record_line(record: "PassRecord") -> str:
-    left = f"{record.left:4} {record.unit} left, agreement {record.match_accuracy:.3f}"
-    return f"{record.seconds:7.1f} s  {record.name:20} {left}"
+def _verdict_line(result: "Decompiled") -> Text:
+    """Verdict, grade, agreement, and how much has names: the last line, which is seen first."""
+    grade = f" ({result.grade})" if result.grade else ""
+    verdict = Text(result.verdict + grade, "bold green" if result.verdict == "decompiled" else "bold yellow")
+    figures = (
+        f": {result.final.lines} lines, {names_told(count_primitives(result.program))}, "
+        f"{result.final.match} inputs answered alike"
+        + (f", {result.task_accuracy.value:.3f} right" if result.task_accuracy.total else "")
+        + f"; {result.seconds:.1f} s"
+    )
+    return Text.assemble(verdict, figures)

@@ -13,6 +13,7 @@ from drasp.language import Program, variable_types
 from drasp.language.bases import labels
 from drasp.language.checker import Activation, Divisor, Logits, Selector
 from drasp.language.syntax import Prediction
+from drasp.terminal import plain
 
 MAX_ROWS = 12
 _NOTHING = 0.005  # rounds to 0.00
@@ -75,6 +76,8 @@ def _print_grid(console: Console, header: Sequence[str], names: Sequence[str], c
     """In blocks of as many columns as the terminal is wide."""
     if not cells:
         return
+    # As they will be shown, so that they have the room that they need.
+    header, names, cells = list(map(plain, header)), list(map(plain, names)), [list(map(plain, row)) for row in cells]
     label = max(len(name) for name in names)
     width = max(len(text) for text in chain(header, *cells)) + 1
     # Into a file or a pipe, a table is as wide as it must be.

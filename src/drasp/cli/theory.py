@@ -7,6 +7,7 @@ import typer
 
 from drasp.cli.programs import ProgramPath
 from drasp.errors import DraspError
+from drasp.terminal import say
 
 
 def register(app: typer.Typer) -> None:
@@ -23,35 +24,80 @@ def export(
         int | None,
         typer.Option(min=1, help="Compare on all strings up to this length; by default as far as takes seconds."),
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="Not the program's lines: the C-RASP program of this task's language, with a certificate that the "
+            "program says the same on its strings.",
+            show_default=False,
+        ),
+    ] = None,
+    fit: Annotated[
+        bool,
+        typer.Option(
+            "--fit",
+            help="Where lines are outside C-RASP: inequalities found on all strings of ordinary tokens up to --length.",
+        ),
+    ] = False,
 ) -> None:
     """Write a program in another language: C-RASP, one NAME.cr for each token that it ever says.
 
-    Both are run on all strings up to a length; where they differ nothing is written.
+    Both are run on all strings up to a length; where they differ nothing is written. Lines outside C-RASP are refused.
+    What such a program says up to a length may be said by inequalities of counts still, which --fit finds; and that it
+    is the program of its task's language, which --task proves up to a length.
 
-    Example: drasp export result --format crasp --out counted
+    Examples:
+
+    drasp export result --format crasp --out counted
+
+    drasp export result --format crasp --fit --length 12 --out counted
+
+    drasp export result --format crasp --task tomita7 --length 20 --out counted
     """
     from drasp.crasp.export import export as to_files
-    from drasp.language import ProgramError, load_program
-    from drasp.output_folder import write_files
+    from drasp.crasp.export import export_fitted, export_language
+    from drasp.language import ProgramError, load_program, program_file
+    from drasp.output_folder import check_output_folder, write_files
+    from drasp.tasks import load_task
 
     if format_ != "crasp":
         raise DraspError(f"--format {format_}: not known; expected crasp")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise DraspError(
-            f"--out {out}: expected a new or an empty folder, so that no older file is taken for a new one"
-        )
-    file = program / "program.drasp" if program.is_dir() else program
+    if fit and task:
+        raise DraspError("--fit and --task are two ways to write what lines outside C-RASP say; choose one")
+    check_output_folder(out, new=True)  # no older file is taken for a new one
+    file = program_file(program)
     loaded = load_program(program)
     try:
-        exported = to_files(loaded, length)
+        if task:
+            exported = export_language(loaded, load_task(task), length)
+        else:
+            exported = (export_fitted if fit else to_files)(loaded, length)
     except ProgramError as error:
-        raise error.in_file(str(file)) from None
+        raise DraspError(f"{error.in_file(str(file))}{_other_way(program)}") from None
     files = exported.files()
-    write_files(out, files)
+    write_files(out, files, new=True)
     depth = max((p.depth for p in exported.programs.values()), default=0)
-    typer.echo(f"{len(exported.programs)} tokens are said; counts are nested {depth} deep")
-    typer.echo(f"equal on {exported.comparison}")
-    typer.echo(f"wrote {out}/{', '.join(files)}")
+    say(f"{len(exported.programs)} tokens are said; counts are nested {depth} deep")
+    if exported.fitted is not None:
+        say(f"not line by line ({exported.fitted.refusal}): inequalities of {exported.fitted.detail}")
+    say(f"{'the language of the task: ' if task else 'equal on '}{exported.agreement}")
+    say(f"wrote {out}/{', '.join(files)}")
+
+
+def _other_way(program: Path) -> str:
+    """What can be done for a program whose lines are outside C-RASP."""
+    from drasp.crasp.automaton import decide, of_language
+    from drasp.records import read_record
+    from drasp.tasks import TASKS
+    from drasp.tasks.framed import language_of
+
+    way = "; --fit puts what it says up to a length as inequalities"
+    record = read_record(program)
+    task = TASKS.get(record.task or "") if record else None
+    found = language_of(task) if task else None
+    if task is None or found is None or not decide(of_language(found)).in_crasp:
+        return way
+    return f"{way}, --task {task.name} proves how far it is the program of its task's language"
 
 
 def language(
@@ -103,19 +149,20 @@ def language(
             "step": automaton.step,
             "final": sorted(automaton.final),
             "in_crasp": decision.in_crasp,
+            "in_crasp_after_end": decision.in_crasp_after_end,
             "reason": decision.reason,
             "program": None if program is None else to_text(program),
         }
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        say(json.dumps(found, ensure_ascii=False))
         return
-    typer.echo(f"minimal automaton: {len(automaton.step)} states over {' '.join(automaton.letters)}; 0 is the first")
+    say(f"minimal automaton: {len(automaton.step)} states over {' '.join(automaton.letters)}; 0 is the first")
     for state, row in enumerate(automaton.step):
         steps = ", ".join(f"{letter} to {target}" for letter, target in zip(automaton.letters, row, strict=True))
-        typer.echo(f"  {state}{' (accepts)' if state in automaton.final else ''}: {steps}")
-    typer.echo(f"{'in' if decision.in_crasp else 'not in'} C-RASP (for models without positions): {decision.reason}")
+        say(f"  {state}{' (accepts)' if state in automaton.final else ''}: {steps}")
+    say(f"{'in' if decision.in_crasp else 'not in'} C-RASP (for models without positions): {decision.reason}")
+    if decision.in_crasp and not decision.in_crasp_after_end:
+        say("it takes the last letter: a program that answers after it, at an end marker, there is none")
     if program is not None:
-        typer.echo(
-            f"a program of {len(program.definitions)} definitions accepts it; counts are nested {program.depth} deep"
-        )
+        say(f"a program of {len(program.definitions)} definitions accepts it; counts are nested {program.depth} deep")
     if out is not None:
-        typer.echo(f"wrote {out}")
+        say(f"wrote {out}")

@@ -2,18 +2,20 @@
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drasp.cli.options import Device, on_device
+from drasp.cli.catalogue import catalogue
+from drasp.cli.options import MAX_SEED, Device, hold, on_device
+from drasp.terminal import SafeConsole, say
 
 if TYPE_CHECKING:
     from drasp.tasks import Task
-    from drasp.training.loop import Progress
+    from drasp.training.loop import TrainingProgress
     from drasp.training.recipe import Metrics
 
 
@@ -29,10 +31,7 @@ def tasks() -> None:
 
     A task of your own is given as file.py:name wherever a task's name is expected.
     """
-    from drasp.tasks import TASKS
-
-    rows = [(task.name, task.about, _lengths(task.lengths), task.example()) for task in TASKS.values()]
-    _print_table(("task", "what the model learns", "lengths", "example"), rows)
+    _print_table(("task", "what the model learns", "lengths", "example"), catalogue()["tasks"])
 
 
 def train(
@@ -42,7 +41,7 @@ def train(
     dim: Annotated[int | None, typer.Option(help="Model dimension [default: 16]", show_default=False)] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate [default: 0.001]", show_default=False)] = None,
     dropout: Annotated[float | None, typer.Option(help="Dropout rate [default: 0]", show_default=False)] = None,
-    seed: Annotated[int, typer.Option(help="Of weights, inputs and dropout.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of weights, inputs and dropout.")] = 0,
     steps: Annotated[int, typer.Option(help="At most; ends earlier once no test input up to 50 is wrong.")] = 30_000,
     patience: Annotated[
         int, typer.Option(help="Tests (every 100 steps) without an error, in a row, that end it earlier.")
@@ -72,6 +71,7 @@ def train(
     Example: drasp train unique_copy --search --out my-copy
     """
     from drasp.errors import DraspError
+    from drasp.output_folder import check_output_folder, reserved
     from drasp.tasks import load_task
     from drasp.training import session
     from drasp.training.recipe import Recipe
@@ -84,6 +84,8 @@ def train(
         raise DraspError("--checkpoints: a search keeps only the best model; train that one again with --checkpoints")
     recipe = Recipe(**given)
     folder = out or Path(f"{loaded.name}-search" if search else recipe.name(loaded))
+    check_output_folder(folder, new=True)
+    hold(reserved(folder))
     try:
         with on_device(device), _display(loaded, steps, quiet) as display:
             if search:
@@ -99,11 +101,11 @@ def train(
                 )  # fmt: skip
     except session.InterruptedTrainingError as interrupted:
         again = shlex.join(["drasp", *sys.argv[1:], *([] if resume else ["--resume"])])
-        typer.echo(f"drasp: interrupted at step {interrupted.step:,}; go on with: {again}", err=True)
+        say(f"drasp: interrupted at step {interrupted.step:,}; go on with: {again}", err=True)
         raise typer.Exit(130) from None
     if not quiet:
         _print_metrics(metrics)
-        typer.echo(f"{metrics.steps:,} steps in {metrics.seconds:.0f} s; wrote {folder}")
+        say(f"{metrics.steps:,} steps in {metrics.seconds:.0f} s; wrote {folder}")
 
 
 def zoo(
@@ -113,46 +115,36 @@ def zoo(
 
     Example: drasp translate bin_majority --out translated
     """
-    from drasp.training.recipe import OFFSETS
-    from drasp.zoo import markdown_table, zoo_models
-
     if markdown:
-        typer.echo(markdown_table(), nl=False)
+        from drasp.zoo import markdown_table
+
+        say(markdown_table(), nl=False)
         return
-    rows = []
-    for model in zoo_models():
-        recipe = model.metrics.recipe
-        shares = [
-            " ".join(f"{100 * share.value:5.1f}" for share in model.metrics.accuracies[offsets].values())
-            for offsets in OFFSETS
-        ]
-        size = f"{recipe.layers} × {recipe.heads} × {recipe.dim}"
-        rows.append((model.name, size, f"{model.n_weights:,}", *shares, "yes" if model.generalises else "no"))
     header = ("model", "layers × heads × dim", "weights", "% at offset 0", "% at random offsets", "generalises")
-    _print_table(header, rows)
-    typer.echo("Accuracy at lengths 1-50, 51-100, 101-150. A model generalises from 90 % at 101-150, offset 0.")
+    _print_table(header, catalogue()["zoo"])
+    say("Accuracy at lengths 1-50, 51-100, 101-150. A model generalises from 90 % at 101-150, offset 0.")
 
 
 class _Display:
     """Shows how training goes: a live line in a terminal, now and then a plain line elsewhere."""
 
     def __init__(self, task: "Task", steps: int, quiet: bool) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._bins = [f"{low}-{high}" for low, high in task.training_bins]
         self._quiet = quiet
-        self._console = Console(highlight=False)
+        self._console = SafeConsole(highlight=False)
         self._spoken = 0.0
         self.live: Progress | None = None
         if self._console.is_terminal and not quiet:
             self.live = Progress(
-                TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(),
+                TextColumn("{task.description}", markup=False), BarColumn(20),
+                MofNCompleteColumn(), TimeRemainingColumn(),
                 console=self._console, transient=True,
             )  # fmt: skip
             self._bar = self.live.add_task("training", total=steps)
 
-    def watch(self, progress: "Progress") -> None:
+    def watch(self, progress: "TrainingProgress") -> None:
         import time
 
         shares = " ".join(
@@ -196,23 +188,15 @@ def _print_metrics(metrics: "Metrics") -> None:
     _print_table(("lengths", *(f"right at {offsets}" for offsets, _ in columns)), rows)
 
 
-def _print_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table as wide as the terminal; into a file or a pipe, as wide as it must be."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 400)
+    console = SafeConsole(highlight=False, width=None if sys.stdout.isatty() else 400)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for i, name in enumerate(header):
         table.add_column(name, overflow="fold", no_wrap=i == 0)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
-
-
-def _lengths(lengths: tuple[int, ...]) -> str:
-    """`2, 4, … 150`, or `1-150` where none is missing."""
-    if lengths == tuple(range(lengths[0], lengths[-1] + 1)):
-        return f"{lengths[0]}-{lengths[-1]}"
-    return f"{lengths[0]}, {lengths[1]}, … {lengths[-1]}"

@@ -1,6 +1,5 @@
 """From a D-RASP program to the weights of a GPT-2: refuse, plan, lay out, write, disguise."""
 
-import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,10 +15,11 @@ from drasp.compiler.truth import with_norms, with_sites
 from drasp.compiler.weights import Frame, Writer, model_shape
 from drasp.language import program_files
 from drasp.language.syntax import Place, Program, ProgramError
-from drasp.model_files import write_folder
+from drasp.model_files import model_files
+from drasp.output_folder import write_files
 from drasp.tasks import TASKS, Task
 from drasp.tasks.loading import TASK_FILE
-from drasp.training.files import check_out, whole_folder
+from drasp.training.files import task_json
 from drasp.transformer import Shape, Transformer, assemble
 
 MAX_WEIGHTS = 30_000_000
@@ -48,15 +48,11 @@ class Compiled:
 
         With a task of drasp's own, the folder says that the model is for it.
         """
-        folder = Path(folder)
-        check_out(folder)
-        with whole_folder(folder) as whole:
-            write_folder(whole, self.shape, self.weights)
-            for name, content in program_files(self.program).items():
-                if name in PROGRAM_FILES:
-                    (whole / name).write_bytes(content)
-            if task is not None and TASKS.get(task.name) is task:
-                (whole / TASK_FILE).write_text(json.dumps({"schema_version": 1, "task": task.name}, indent=2) + "\n")
+        its_program = program_files(self.program)
+        files = model_files(self.shape, self.weights) | {name: its_program[name] for name in PROGRAM_FILES}
+        if task is not None and TASKS.get(task.name) is task:
+            files[TASK_FILE] = task_json(task.name)
+        write_files(Path(folder), files, new=True)
 
 
 def compile_program(program: Program, disguise: Disguise = PLAIN, seed: int = 0) -> Compiled:

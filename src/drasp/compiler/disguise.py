@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from drasp.compiler.plan import Plan
+from drasp.compiler.plan import CompilationPlan
 from drasp.errors import DraspError
 from drasp.tasks import Task
 from drasp.training.layout import lay_out_pairs
@@ -79,7 +79,7 @@ def draws(seed: int, purpose: str) -> torch.Generator:
     return torch.Generator().manual_seed(int(np.random.default_rng([seed, *purpose.encode()]).integers(2**62)))
 
 
-def with_twins(plan: Plan, count: int, seed: int) -> Plan:
+def with_twins(plan: CompilationPlan, count: int, seed: int) -> CompilationPlan:
     """Some heads of the plan are done by two heads of the model."""
     if count > len(plan.heads):
         raise DraspError(f"--twin-heads {count}: expected at most {len(plan.heads)}, the heads of the program")

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from drasp.compiler.functions import Affine, in_code
-from drasp.compiler.plan import HeadPlan, Plan
+from drasp.compiler.plan import CompilationPlan, HeadPlan
 from drasp.compiler.samples import Samples, sample
 
 RANK_TOLERANCE = 1e-7
@@ -43,7 +43,7 @@ class Factors:
 class Layout:
     """`codes` are what is held of each variable, in the order of their blocks, and `decoders` read it back."""
 
-    plan: Plan
+    plan: CompilationPlan
     codes: Mapping[str, Code]
     factors: tuple[Factors, ...]  # of the plan's heads
     samples: Samples
@@ -80,7 +80,7 @@ class Layout:
         return max(units)
 
 
-def lay_out(plan: Plan) -> Layout:
+def lay_out(plan: CompilationPlan) -> Layout:
     """The codes of all variables, from the last reader to the first: an aggregate's value holds what is read of it."""
     samples = sample(plan)
     reads: dict[str, list[Tensor]] = {name: [] for name in plan.sizes}

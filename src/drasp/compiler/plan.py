@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from drasp.compiler.functions import CannotCompileError, Stage, held
-from drasp.compiler.scores import Score, lowered, picks_one
+from drasp.compiler.scores import ScoreTerm, lowered, picks_one
 from drasp.compiler.values import Values
 from drasp.language.bases import size
 from drasp.language.checker import basis_of, variable_types
@@ -26,7 +26,6 @@ from drasp.language.syntax import (
     Norm,
     Operand,
     Place,
-    Prediction,
     Program,
     ProgramError,
     Project,
@@ -50,7 +49,7 @@ class HeadPlan:
 
     layer: int
     selectors: tuple[str, ...]
-    scores: tuple[Score, ...]
+    scores: tuple[ScoreTerm, ...]
     values: tuple[tuple[str, str], ...]
     places: tuple[int, ...]
 
@@ -76,7 +75,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CompilationPlan:
     """`sizes` are the dimensions of all variables, the stages between included."""
 
     program: Program
@@ -96,7 +95,7 @@ class Plan:
         return 1 + max((place for head in self.heads for place in head.places), default=0)
 
 
-def make_plan(program: Program) -> Plan:
+def make_plan(program: Program) -> CompilationPlan:
     """The layers, heads and MLPs of a program; raises an error with the line that has none."""
     for count, most, what in (
         (len(program.vocabulary), MAX_TOKENS, "tokens"),
@@ -138,20 +137,20 @@ class _Planner:
         self.cells: list[Cell] = []
         self.activation = self.common_activation()
 
-    def plan(self) -> Plan:
+    def plan(self) -> CompilationPlan:
         for statement in self.program.statements:
             match statement:
                 case Aggregate():
                     self.aggregate(statement)
                 case ElementWise():
                     self.element_wise(statement)
-                case Select() | Project() | Prediction() | Norm():
-                    pass
+                case _:
+                    pass  # selects are read by aggregates, projects by what follows, and norms have been refused
         projects = {s.name: s for s in self.program.statements if isinstance(s, Project)}
         summed = [projects[reference.variable] for reference in self.program.prediction.logits]
         outputs = tuple(Output(s.name, s.input.variable, self.ops[s.name]) for s in summed)
         heads = tuple(sorted(self.heads.values(), key=lambda head: head.layer))
-        return Plan(self.program, self.sizes, heads, tuple(self.cells), outputs, self.activation)
+        return CompilationPlan(self.program, self.sizes, heads, tuple(self.cells), outputs, self.activation)
 
     def common_activation(self) -> str:
         """That of all stored networks; relu where there is none, which makes tables and steps exact."""
@@ -181,13 +180,13 @@ class _Planner:
     def new_head(self, layer: int, selects: Sequence[Select]) -> HeadPlan:
         # What is the same for all keys adds the same to all scores, which softmax does not see.
         told_apart = [select for select in selects if select.key.variable != "one"]
-        scores = [Score(s.name, s.query.variable, s.key.variable, self.ops[s.name]) for s in told_apart]
+        scores = [ScoreTerm(s.name, s.query.variable, s.key.variable, self.ops[s.name]) for s in told_apart]
         place = sum(head.layer == layer for head in self.heads.values())
         names = tuple(select.name for select in selects)
         scores = map(self.centred, lowered(scores, self.values, self.program.n_positions))
         return HeadPlan(layer, names, tuple(scores), (), (place,))
 
-    def centred(self, score: Score) -> Score:
+    def centred(self, score: ScoreTerm) -> ScoreTerm:
         """Without what is the same for all keys, as far as a key's dimensions add up to one."""
         if self.values[score.key] < Values.SHARES:
             return score

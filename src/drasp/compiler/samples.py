@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from drasp.activations import ACTIVATIONS
 from drasp.compiler.functions import Affine, Stage, Units
-from drasp.compiler.plan import Plan
+from drasp.compiler.plan import CompilationPlan
 from drasp.language.interpreter import Interpreter
 from drasp.language.syntax import INITIAL_VARIABLES, Aggregate, ElementWise
 from drasp.sequences import Sequences
-from drasp.transformer import ACTIVATIONS
 
 INPUTS, LENGTH = 16, 32
 
@@ -22,7 +22,7 @@ Samples = Mapping[str, Float[Tensor, "n _"]]
 
 
 @torch.no_grad()
-def sample(plan: Plan) -> Samples:
+def sample(plan: CompilationPlan) -> Samples:
     """The value of every variable, stages between included, at all positions of random inputs at random offsets."""
     program, generator = plan.program, torch.Generator().manual_seed(0)
     length = min(LENGTH, program.n_positions)

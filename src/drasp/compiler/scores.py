@@ -28,7 +28,7 @@ MAX_DIFFERENCES = 200
 
 
 @dataclass(frozen=True)
-class Score:
+class ScoreTerm:
     """A part of a head's scores: query · tensor · key, as a line has it."""
 
     line: str
@@ -69,7 +69,7 @@ class _Group:
         return _Group.of((*self.members, *other.members), self.reach + other.reach, both)
 
 
-def lowered(scores: Sequence[Score], values: Mapping[str, Values], keys: int) -> tuple[Score, ...]:
+def lowered(scores: Sequence[ScoreTerm], values: Mapping[str, Values], keys: int) -> tuple[ScoreTerm, ...]:
     """The scores of a head, as low as variables of such values allow without changing what it attends to."""
     wanted = hard_gap(keys)
     groups: list[_Group] = []
@@ -89,10 +89,10 @@ def lowered(scores: Sequence[Score], values: Mapping[str, Values], keys: int) ->
     return tuple(new)
 
 
-def _make_narrow(scores: list[Score], group: _Group, gap: float) -> None:
+def _make_narrow(scores: list[ScoreTerm], group: _Group, gap: float) -> None:
     """Positions are compared in few dimensions, where a select of them decides before all others."""
     match [scores[i] for i in group.members]:
-        case [Score(query="pos", key="pos", tensor=tensor) as score] if len(tensor) > WIDE:
+        case [ScoreTerm(query="pos", key="pos", tensor=tensor) as score] if len(tensor) > WIDE:
             narrow = in_few_dimensions(tensor)
             if narrow is not None:
                 scores[group.members[0]] = replace(score, tensor=gap * narrow)
@@ -100,7 +100,7 @@ def _make_narrow(scores: list[Score], group: _Group, gap: float) -> None:
             pass
 
 
-def _group(index: int, score: Score, values: Mapping[str, Values]) -> _Group:
+def _group(index: int, score: ScoreTerm, values: Mapping[str, Values]) -> _Group:
     """A select alone. Softmax sees only differences between the keys of a query."""
     known = min(values[score.query], values[score.key])
     if known < Values.SHARES:
@@ -118,7 +118,7 @@ def _group(index: int, score: Score, values: Mapping[str, Values]) -> _Group:
     return _Group((index,), float(steps.min()) if len(steps) else math.inf, reach, None)
 
 
-def picks_one(scores: Sequence[Score], n_positions: int) -> bool:
+def picks_one(scores: Sequence[ScoreTerm], n_positions: int) -> bool:
     """Whether a head attends to one position only, wherever its input begins; known where it compares positions."""
     if not scores or any(score.key != "pos" or score.query not in ("pos", "one") for score in scores):
         return False

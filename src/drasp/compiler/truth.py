@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from drasp.compiler.functions import in_code
-from drasp.compiler.plan import Cell, HeadPlan, Plan
+from drasp.compiler.plan import Cell, CompilationPlan, HeadPlan
 from drasp.compiler.weights import Writer, attention, mlp
 from drasp.language.syntax import (
     ONE,
@@ -36,7 +36,7 @@ from drasp.sites import OUT, POSITION, TOKEN, Component, Edge, NormSite, Receive
 Senders = Mapping[str, tuple[Component, ...]]
 
 
-def with_sites(plan: Plan) -> Program:
+def with_sites(plan: CompilationPlan) -> Program:
     """The source program, each of whose lines says which heads, MLPs or edges of the model compute it."""
     senders, stages = _senders(plan), _stages(plan)
 
@@ -55,10 +55,9 @@ def with_sites(plan: Plan) -> Program:
                 return joined(stages[name], *edges)
             case Project(_, source):
                 return _edges_to_output(source.variable, senders)
-            case Prediction():
+            case _:
+                assert isinstance(statement, Prediction), "a plan has no norms"
                 return (OUT,)
-            case Norm():
-                raise AssertionError("a plan has no norms")
 
     program = plan.program
     return replace(program, statements=tuple(replace(s, sites=sites(s)) for s in program.statements))
@@ -68,14 +67,14 @@ def _heads(head: HeadPlan) -> tuple[Component, ...]:
     return tuple(Component("head", head.layer, place) for place in head.places)
 
 
-def _senders(plan: Plan) -> Senders:
+def _senders(plan: CompilationPlan) -> Senders:
     """`one` has none: it is in every reader's bias."""
     written: dict[str, tuple[Component, ...]] = {"token": (TOKEN,), "pos": (POSITION,), "one": ()}
     written |= {aggregate: _heads(head) for head in plan.heads for aggregate, _ in head.values}
     return written | {cell.variable: (Component("mlp", cell.layer),) for cell in plan.cells}
 
 
-def _stages(plan: Plan) -> Senders:
+def _stages(plan: CompilationPlan) -> Senders:
     """Of each element-wise line, the MLPs that compute it, one after the other."""
     found: dict[str, tuple[Component, ...]] = {}
     for cell in plan.cells:

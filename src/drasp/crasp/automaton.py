@@ -19,6 +19,7 @@ from automata.fa.dfa import DFA
 from automata.fa.nfa import NFA
 
 from drasp.errors import DraspError
+from drasp.tasks.automaton import DEAD, Language
 
 MAX_STATES = 500
 MAX_SUBSETS = 20_000  # states before the automaton is made minimal
@@ -80,17 +81,41 @@ class Automaton:
         return smallest
 
 
+def next_token_automata(language: Language) -> dict[str, Automaton]:
+    """For each token that may ever come next, the minimal automaton of the strings `BOS x` after which it may."""
+    after, allowed, start = language.tables()
+    first, letters = len(after), (*language.symbols, "BOS")
+    transitions = {state: dict(zip(letters, [*row.tolist(), DEAD], strict=True)) for state, row in enumerate(after)}
+    transitions[first] = {**dict.fromkeys(language.symbols, DEAD), "BOS": start}
+    found: dict[str, Automaton] = {}
+    for token, states in zip(language.vocabulary.tokens, allowed.T, strict=True):
+        if states.any():
+            final = set(states.nonzero()[0].tolist())
+            dfa = DFA(
+                states=set(transitions),
+                input_symbols=set(letters),
+                transitions=transitions,
+                initial_state=first,
+                final_states=final,
+            )
+            found[token] = Automaton.of(dfa, letters)
+    return found
+
+
+def of_language(language: Language) -> Automaton:
+    """The minimal automaton of a task's language."""
+    return Automaton.of(language.automaton, language.symbols)
+
+
 def of_task(name: str) -> Automaton:
     """The minimal automaton of one of the built-in languages."""
-    from drasp.tasks import TASKS, Language
-    from drasp.tasks.framed import Framed
+    from drasp.tasks import TASKS
+    from drasp.tasks.framed import language_of
 
-    languages = {each: task.source.answer for each, task in TASKS.items() if isinstance(task.source, Framed)}
-    language = languages.get(name)
-    if not isinstance(language, Language):
-        known = ", ".join(each for each, found in languages.items() if isinstance(found, Language))
-        raise DraspError(f"--task {name}: not a language; expected one of: {known}")
-    return Automaton.of(language.automaton, language.symbols)
+    languages = {each: found for each, task in TASKS.items() if (found := language_of(task)) is not None}
+    if name not in languages:
+        raise DraspError(f"--task {name}: not a language; expected one of: {', '.join(languages)}")
+    return of_language(languages[name])
 
 
 def letters_of(expression: str) -> tuple[str, ...]:
@@ -167,7 +192,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Component:
+class StronglyConnected:
     """A strongly connected component, and the rounds in which its states were told apart."""
 
     states: tuple[int, ...]
@@ -191,12 +216,20 @@ class Confused:
 @dataclass(frozen=True)
 class Decision:
     automaton: Automaton
-    components: tuple[Component, ...]
+    components: tuple[StronglyConnected, ...]
     confused: Confused | None
 
     @property
     def in_crasp(self) -> bool:
         return self.confused is None
+
+    @property
+    def in_crasp_after_end(self) -> bool:
+        """Whether a program may also answer one position later, at an end marker, where the last letter is not seen.
+
+        The marker is one more letter by which states of a class must not part; states that no letter parts are one.
+        """
+        return all(len(set(component.parts.values())) == len(component.states) for component in self.components)
 
     @cached_property
     def reason(self) -> str:
@@ -243,7 +276,7 @@ def strong_components(step: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     return sorted(components)
 
 
-def _confused(automaton: Automaton, component: Component) -> Confused | None:
+def _confused(automaton: Automaton, component: StronglyConnected) -> Confused | None:
     first: dict[int, int] = {}
     for state in component.states:
         other = first.setdefault(component.parts[state], state)
@@ -253,13 +286,13 @@ def _confused(automaton: Automaton, component: Component) -> Confused | None:
     return None
 
 
-def _component(automaton: Automaton, states: tuple[int, ...]) -> Component:
+def _component(automaton: Automaton, states: tuple[int, ...]) -> StronglyConnected:
     rounds: list[Round] = []
     parts: dict[int, int] = dict.fromkeys(states, 0)
     while True:
         found = _round(automaton, states, parts)
         if len(set(found.parts.values())) == len(set(parts.values())):
-            return Component(states, tuple(rounds))
+            return StronglyConnected(states, tuple(rounds))
         rounds.append(found)
         parts = dict(found.parts)
 

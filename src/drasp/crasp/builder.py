@@ -16,6 +16,7 @@ from drasp.crasp.syntax import (
     Constant,
     Count,
     CountName,
+    CraspProgram,
     Definition,
     Expression,
     Formula,
@@ -23,7 +24,6 @@ from drasp.crasp.syntax import (
     Not,
     Number,
     Or,
-    Program,
     Relation,
     Sum,
     Times,
@@ -149,7 +149,8 @@ class Builder:
         numbers = [x for _, x in whole.terms]
         if all(x <= 0 for x in numbers) and whole.constant <= 0:
             return Truth(False)
-        if all(x >= 0 for x in numbers) and (whole.constant > 0 or self.counts_all(whole)):
+        least = whole.constant + (min(numbers) if self.counts_all(whole) else 0)
+        if all(x >= 0 for x in numbers) and least > 0:
             return Truth(True)
         if whole not in self.forms:
             sides: tuple[list[Number], list[Number]] = ([], [])
@@ -172,9 +173,9 @@ class Builder:
     def not_negative(self, form: Form) -> Formula:
         return negation(self.positive(form * -1))
 
-    def program(self, name: str, answer: Formula) -> Program:
+    def program(self, name: str, answer: Formula) -> CraspProgram:
         """The program whose answer is a formula, with what it needs of the definitions so far."""
         definitions = [Definition(n, expression) for n, expression in self.definitions.items()]
         if isinstance(answer, FormulaName):
             answer = self.definitions[answer.name]  # pyright: ignore[reportAssignmentType]
-        return Program((*definitions, Definition(name, answer))).needed
+        return CraspProgram((*definitions, Definition(name, answer))).needed

@@ -23,10 +23,10 @@ from drasp.crasp.functions import applied
 from drasp.crasp.rounding import construction_size, rounded
 from drasp.crasp.syntax import (
     CraspError,
+    CraspProgram,
     Formula,
     Local,
     Periodic,
-    Program,
     Token,
     Truth,
     conjunction,
@@ -43,8 +43,7 @@ from drasp.crasp.values import (
     joint,
     simplified,
 )
-from drasp.language import Program as DraspProgram
-from drasp.language import ProgramError, statement_text, variable_types
+from drasp.language import Program, ProgramError, statement_text, variable_types
 from drasp.language.bases import size
 from drasp.language.checker import Activation
 from drasp.language.interpreter import Interpreter
@@ -61,13 +60,13 @@ from drasp.language.syntax import (
 )
 
 
-def to_crasp(program: DraspProgram, precision: int | None = None) -> dict[str, Program]:
+def to_crasp(program: Program, precision: int | None = None) -> dict[str, CraspProgram]:
     """For each token that is ever said, the C-RASP program of where it is said; raises with the line that has none."""
     return _Export(program, precision).programs()
 
 
 class _Export:
-    def __init__(self, program: DraspProgram, precision: int | None) -> None:
+    def __init__(self, program: Program, precision: int | None) -> None:
         self.program, self.precision = program, precision
         self.types = variable_types(program)
         self.interpreter = Interpreter(program, torch.float64)
@@ -81,7 +80,7 @@ class _Export:
         self.selects: dict[str, Select] = {}
         self.projects: dict[str, Project] = {}
 
-    def programs(self) -> dict[str, Program]:
+    def programs(self) -> dict[str, CraspProgram]:
         if self.precision is not None:
             construction_size(self.program, self.precision)
         said: dict[str, Formula] = {}
@@ -98,7 +97,7 @@ class _Export:
                         self.values[statement.name] = self.norm(statement)
                     case Project():
                         self.projects[statement.name] = statement
-                    case Prediction():
+                    case _:
                         said = self.said(statement)
             except ProgramError:
                 raise

@@ -12,6 +12,7 @@ from drasp.crasp.syntax import (
     Constant,
     Count,
     CountName,
+    CraspProgram,
     Difference,
     Expression,
     Formula,
@@ -21,7 +22,6 @@ from drasp.crasp.syntax import (
     Number,
     Or,
     Periodic,
-    Program,
     Residue,
     Sum,
     Times,
@@ -42,7 +42,7 @@ _OPERATORS = {
 
 
 def trace(
-    program: Program, ids: Int[Array, "batch pos"], symbols: Sequence[str]
+    program: CraspProgram, ids: Int[Array, "batch pos"], symbols: Sequence[str]
 ) -> Mapping[str, Shaped[Array, "batch pos"]]:
     """The value of every definition at every position; `symbols[id]` is what a token is called."""
     run = _Run(ids, {symbol: index for index, symbol in enumerate(symbols)})
@@ -51,12 +51,12 @@ def trace(
     return run.values
 
 
-def answers(program: Program, ids: Int[Array, "batch pos"], symbols: Sequence[str]) -> Bool[Array, "batch pos"]:
+def answers(program: CraspProgram, ids: Int[Array, "batch pos"], symbols: Sequence[str]) -> Bool[Array, "batch pos"]:
     """Whether the program's answer holds, at every position."""
     return np.asarray(trace(program, ids, symbols)[program.answer.name], bool)
 
 
-def accepts(program: Program, word: Sequence[str]) -> bool:
+def accepts(program: CraspProgram, word: Sequence[str]) -> bool:
     """Whether the answer holds at the end of a word that is not empty."""
     symbols = list(dict.fromkeys(word))
     ids = np.array([[symbols.index(symbol) for symbol in word]])

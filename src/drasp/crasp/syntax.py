@@ -225,7 +225,7 @@ class Definition:
 
 
 @dataclass(frozen=True)
-class Program:
+class CraspProgram:
     """Definitions, each of which may use those before it; what the last one says is the program's answer."""
 
     definitions: tuple[Definition, ...]
@@ -247,14 +247,14 @@ class Program:
         return self.definitions[-1]
 
     @property
-    def needed(self) -> "Program":
+    def needed(self) -> "CraspProgram":
         """Without the definitions that the answer does not need."""
         names = {self.answer.name}
         for definition in reversed(self.definitions):
             if definition.name in names:
                 parts = walk(definition.expression)
                 names |= {part.name for part in parts if isinstance(part, FormulaName | CountName)}
-        return Program(tuple(d for d in self.definitions if d.name in names))
+        return CraspProgram(tuple(d for d in self.definitions if d.name in names))
 
     @cached_property
     def predicates(self) -> tuple[Predicate, ...]:

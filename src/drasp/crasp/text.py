@@ -20,6 +20,7 @@ from drasp.crasp.syntax import (
     Count,
     CountName,
     CraspError,
+    CraspProgram,
     Definition,
     Difference,
     Expression,
@@ -31,7 +32,6 @@ from drasp.crasp.syntax import (
     Or,
     Periodic,
     Predicate,
-    Program,
     Residue,
     Sum,
     Times,
@@ -41,7 +41,7 @@ from drasp.crasp.syntax import (
 )
 
 
-def to_text(program: Program, header: Iterable[str] = ()) -> str:
+def to_text(program: CraspProgram, header: Iterable[str] = ()) -> str:
     """The program as the text of a `.cr` file, with comments before it."""
     lines = [f"// {line}".rstrip() for line in header]
     lines += [f"#import {predicate.name}" for predicate in program.predicates]
@@ -67,7 +67,7 @@ def _written(expression: Expression) -> str:
                 )
             return f'"{symbol}"'
         case Truth(value):
-            return "true" if value else "false"
+            return "(0 == 0)" if value else "(0 == 1)"  # `true` is a name to some readers
         case FormulaName(name) | CountName(name):
             return name
         case Residue():
@@ -108,10 +108,11 @@ def _grammar() -> Lark:
     return Lark(text, start="program", parser="lalr", propagate_positions=True, maybe_placeholders=False)
 
 
+_TRUTHS = {Compare(Constant(0), "==", Constant(int(not value))): Truth(value) for value in (True, False)}
 _KEYWORDS = re.compile(r"\b(min|max|if|else)\b")
 
 
-def parse(text: str, source: str = "program") -> Program:
+def parse(text: str, source: str = "program") -> CraspProgram:
     """Reads a program; what is wrong is said with its line."""
     try:
         tree = _grammar().parse(text)
@@ -124,16 +125,16 @@ def parse(text: str, source: str = "program") -> Program:
         elif not found:
             hint = ": the program ends in the middle of a definition"
         raise CraspError(f"{source}:{line}: cannot read `{found}`{hint}") from None
-    reader = _Reader(source)
+    reader = _CraspReader(source)
     for line in tree.children:
         reader.read(line)
     try:
-        return Program(tuple(reader.definitions))
+        return CraspProgram(tuple(reader.definitions))
     except CraspError as error:
         raise CraspError(f"{source}: {error}") from None
 
 
-class _Reader:
+class _CraspReader:
     """Gives a tree its meaning, line by line. Trees of lark are not typed: the grammar says what a node holds."""
 
     def __init__(self, source: str) -> None:
@@ -190,7 +191,8 @@ class _Reader:
             case "disjunction":
                 return Or(tuple(map(self.formula, parts)))
             case "comparison":
-                return Compare(self.number(parts[0]), parts[1].value, self.number(parts[2]))
+                found = Compare(self.number(parts[0]), parts[1].value, self.number(parts[2]))
+                return _TRUTHS.get(found, found)
             case "times":
                 return Times(int(parts[0]), self.number(parts[1]))
             case "total":

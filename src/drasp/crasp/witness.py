@@ -8,20 +8,20 @@ at which the component is left; what the counts say after that is never asked fo
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from drasp.crasp.automaton import Component, Decision
+from drasp.crasp.automaton import Decision, StronglyConnected
 from drasp.crasp.syntax import (
     Compare,
     Constant,
     Count,
     CountName,
     CraspError,
+    CraspProgram,
     Definition,
     Expression,
     Formula,
     FormulaName,
     Not,
     Number,
-    Program,
     Sum,
     Times,
     Token,
@@ -31,15 +31,15 @@ from drasp.crasp.syntax import (
 )
 
 
-def witness(decision: Decision) -> Program:
+def witness(decision: Decision) -> CraspProgram:
     """A program whose answer holds at the end of exactly the words of the language, the empty word aside."""
     if not decision.in_crasp:
         raise CraspError("the language is not in C-RASP, so no program accepts it")
-    return _Writer(decision).program()
+    return _WitnessWriter(decision).program()
 
 
 @dataclass
-class _Writer:
+class _WitnessWriter:
     decision: Decision
     definitions: dict[str, Expression] = field(default_factory=dict)
 
@@ -54,7 +54,7 @@ class _Writer:
         self.definitions[name] = Count(formula)
         return CountName(name)
 
-    def program(self) -> Program:
+    def program(self) -> CraspProgram:
         automaton = self.decision.automaton
         entered: dict[int, list[Formula]] = {}
         accepted: list[Formula] = []
@@ -93,9 +93,9 @@ class _Writer:
                     accepted.append(happens)
         self.definitions["accepted"] = disjunction(accepted)
         definitions = (Definition(name, expression) for name, expression in self.definitions.items())
-        return Program(tuple(definitions)).needed
+        return CraspProgram(tuple(definitions)).needed
 
-    def classes(self, component: Component, door: int, begun: Formula) -> dict[tuple[int, int], Formula]:
+    def classes(self, component: StronglyConnected, door: int, begun: Formula) -> dict[tuple[int, int], Formula]:
         """For each class and letter: entered by this door before, now that letter, and before it a state of the class.
 
         What is said of the class holds as long as the component has not been left.
@@ -129,12 +129,12 @@ class _Writer:
         return found
 
 
-def _in_order(decision: Decision) -> list[Component]:
+def _in_order(decision: Decision) -> list[StronglyConnected]:
     """Components, each after all from which it can be entered."""
     of = {state: component for component in decision.components for state in component.states}
-    done: list[Component] = []
+    done: list[StronglyConnected] = []
 
-    def visit(component: Component) -> None:
+    def visit(component: StronglyConnected) -> None:
         if component in done:
             return
         for state in component.states:

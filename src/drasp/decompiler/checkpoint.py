@@ -4,22 +4,20 @@ It says what run it is of, and what each pass is called: another run does not go
 that is in it, so that none goes on from what was damaged.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from drasp.decompiler.components import Anatomy, Cuttable, Graph
 from drasp.errors import DraspError
+from drasp.input_files import read_tensors_and_facts
 from drasp.language import parse, to_text
-from drasp.language.syntax import Program, ProgramError, digest
-from drasp.output_folder import write_file
+from drasp.language.syntax import Program, ProgramError
+from drasp.output_folder import write_tensors_and_facts
 from drasp.records import Identity, PassRecord, typed
 from drasp.sites import Edge, Product, Read, parse_site
 
@@ -28,12 +26,22 @@ from drasp.sites import Edge, Product, Read, parse_site
 class State:
     """What the passes hand on: the graph that is left, and its program once it can be written.
 
-    `settled` is whether better constants have been looked for since something was cut.
+    `settled` is whether better constants have been looked for since something was cut. `kept` is what a pass wants to
+    find again and is neither graph nor program.
     """
 
     graph: Graph
     program: Program | None = None
     settled: bool = False
+    kept: "Kept | None" = None
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Facts, as JSON has them, and tensors."""
+
+    facts: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -41,13 +49,14 @@ class Found:
     """A program on the way, its agreement on the pool that decides, and its lines once it is simplified.
 
     `complete` is how many answers were seen to stay, at least, when what it leaves out comes from another input; 0
-    where nobody looked.
+    where nobody looked. `own` is the program with the model's own tensors, where this one has others.
     """
 
     match: float
     program: Program
     lines: int
     complete: float
+    own: Program | None = None
 
 
 @dataclass
@@ -80,6 +89,8 @@ def store(file: Path, progress: Progress, identity: Identity, seconds: float) ->
     states: list[dict[str, Any]] = []
     for i, (name, state) in enumerate(progress.states):
         graph, anatomy = state.graph, state.graph.anatomy
+        if state.kept is not None:
+            tensors |= {f"kept{i}/{key}": tensor.clone() for key, tensor in state.kept.tensors.items()}
         tensors[f"state{i}.constants"] = torch.stack([graph.constants[r] for r in anatomy.receivers])
         states.append(
             {
@@ -90,6 +101,7 @@ def store(file: Path, progress: Progress, identity: Identity, seconds: float) ->
                 "bare": {str(anatomy.receivers.index(r)): value for r, value in graph.bare.items()},
                 "program": program(f"state{i}", state.program),
                 "settled": state.settled,
+                "kept_facts": state.kept and state.kept.facts,
             }
         )
     facts = {
@@ -102,25 +114,22 @@ def store(file: Path, progress: Progress, identity: Identity, seconds: float) ->
                 "lines": f.lines,
                 "complete": f.complete,
                 "program": program(f"found{i}", f.program),
+                "own": program(f"own{i}", f.own),
             }
             for i, f in enumerate(progress.found)
         ],
         "passes": [asdict(record) for record in progress.passes],
     }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(facts)
-    write_file(file, save(tensors, {"progress": text, "digest": digest(text, tensors)}))
+    write_tensors_and_facts(file, tensors, "progress", facts)
 
 
 def load(file: Path, anatomy: Anatomy, identity: Identity) -> tuple[Progress, float]:
     """What is finished of the run of this identity, and its seconds; refuses a damaged file, or another run."""
+    stored = read_tensors_and_facts(file, "progress")
+    if stored is None:
+        raise DraspError(f"{file}: no interrupted run to resume; leave out --resume to begin one")
+    tensors, facts = stored
     try:
-        with safe_open(file, "pt", str(torch.get_default_device())) as stored:
-            metadata = stored.metadata()
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-        if digest(metadata["progress"], tensors) != metadata["digest"]:
-            raise ValueError("a number or a letter has changed")
-        facts = json.loads(metadata["progress"])
         for difference in typed(Identity, facts["identity"]).differences(identity):
             raise DraspError(f"{file}: was begun with {difference}; go on with the same, or remove it to begin again")
         progress = Progress(
@@ -131,15 +140,14 @@ def load(file: Path, anatomy: Anatomy, identity: Identity) -> tuple[Progress, fl
                     _program(f"found{i}", each["program"], tensors),
                     int(each["lines"]),
                     float(each["complete"]),
+                    None if each["own"] is None else _program(f"own{i}", each["own"], tensors),
                 )
                 for i, each in enumerate(facts["found"])
             ],
             [typed(PassRecord, record) for record in facts["passes"]],
         )
         return progress, float(facts["seconds"])
-    except FileNotFoundError:
-        raise DraspError(f"{file}: no interrupted run to resume; leave out --resume to begin one") from None
-    except (SafetensorError, OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError, ProgramError):
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, ProgramError):
         raise DraspError(f"{file}: not the state of a decompilation; remove it to begin again") from None
 
 
@@ -153,8 +161,10 @@ def _state(i: int, content: Mapping[str, Any], anatomy: Anatomy, tensors: Mappin
         frozenset(_cuttable(text) for text in content["closed"]),
         {receivers[int(index)]: value for index, value in content["bare"].items()},
     )
-    text = content["program"]
-    return State(graph, None if text is None else _program(f"state{i}", text, tensors), bool(content["settled"]))
+    text, facts = content["program"], content["kept_facts"]
+    program = None if text is None else _program(f"state{i}", text, tensors)
+    kept = None if facts is None else Kept(facts, _under(f"kept{i}/", tensors))
+    return State(graph, program, bool(content["settled"]), kept)
 
 
 def _cuttable(text: str) -> Cuttable:
@@ -166,5 +176,8 @@ def _cuttable(text: str) -> Cuttable:
 
 
 def _program(name: str, text: str, tensors: Mapping[str, Tensor]) -> Program:
-    own = {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
-    return parse(text, own)
+    return parse(text, _under(f"{name}/", tensors))
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

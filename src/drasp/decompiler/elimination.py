@@ -2,7 +2,7 @@
 
 The moves that harm least are tried first, half of them at once; where the result no longer agrees with the
 model even after its constants have been settled, fewer are tried, and in the end one. A move that fails alone
-is put aside; when several have failed in a row, the rest, which harm more, are not tried.
+is put aside; when several that harm have failed in a row, the rest, which harm more, are not tried.
 """
 
 import math
@@ -11,13 +11,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Generic, TypeVar
 
+from drasp.settings import DEFAULT, Settings
+
 State = TypeVar("State")
-
-_MOST_MISSING = 0.1  # of what is to spare, that settling may bring back
-_WORTH_SETTLING = 0.4  # of a hopeless loss: constants make up for less than that
-_HARDLY_BETTER = 0.995  # agreement that settling would hardly add to
-_LOOKED_AT = 10  # moves, at least, whose loss is measured anew in each round
-
 
 # An estimate, by the names of moves, of the loss that they cause.
 Harm = Callable[[State], dict[Hashable, float]]
@@ -32,13 +28,13 @@ class Move(Generic[State]):
 
 
 @dataclass(frozen=True)
-class Judge(Generic[State]):
+class EliminationJudge(Generic[State]):
     """How a state is judged and mended; all of it on inputs drawn beforehand.
 
     `stands` says whether what is cut may go at all, whatever the constants; `match` gives the share that agrees, or 0
     where that is below the target; `spare` by how much the state does what the model does by the same means: less than
     0 is not enough. Near a loss of `hopeless`, settling is not tried, nor where nothing `settles`. Settling is brief
-    first; where that brings agreement `near`, it goes on for longer. `refused` keeps, by `key`, the agreement that a
+    first; where that comes near, it goes on for longer. `refused` keeps, by `key`, the agreement that a
     state could not reach.
     """
 
@@ -49,7 +45,7 @@ class Judge(Generic[State]):
     settle: Callable[[State], State]
     settle_longer: Callable[[State], State]
     hopeless: float
-    near: float
+    settings: Settings = DEFAULT
     settles: bool = True
     key: Callable[[State], Hashable] = id
     refused: dict[Hashable, float] = field(default_factory=dict[Hashable, float])
@@ -65,16 +61,21 @@ class Judge(Generic[State]):
         return state, agreement
 
     def _mended(self, state: State, target: float) -> tuple[State, float]:
+        chosen = self.settings
         agreement, spare = self._seen(state, target)
         if agreement >= target and spare >= 0:
             return state, agreement
-        if not self.settles or spare < -_MOST_MISSING or self.loss(state) >= _WORTH_SETTLING * self.hopeless:
+        if (
+            not self.settles
+            or spare < -chosen.most_missing
+            or self.loss(state) >= chosen.worth_settling * self.hopeless
+        ):
             return state, 0.0
         state = self.settle(state)
-        agreement, spare = self._seen(state, target - self.near)
+        agreement, spare = self._seen(state, target - chosen.near)
         if agreement >= target and spare >= 0:
             return state, agreement
-        if agreement < target - self.near or spare < -_MOST_MISSING:
+        if agreement < target - chosen.near or spare < -chosen.most_missing:
             return state, 0.0
         state = self.settle_longer(state)
         agreement, spare = self._seen(state, target)
@@ -83,7 +84,7 @@ class Judge(Generic[State]):
     def improved(self, state: State) -> State | None:
         """The state with other constants, where they bring more agreement: that leaves more to lose."""
         before = self.match(state, 0.0)
-        if not self.settles or before >= _HARDLY_BETTER:
+        if not self.settles or before >= self.settings.hardly_better:
             return None
         settled = self.settle_longer(state)
         if self.match(settled, 0.0) <= before or self.spare(settled) < 0:
@@ -104,7 +105,7 @@ def always(_before: object, _after: object) -> bool:
 def eliminate(
     state: State,
     moves: Callable[[State], Sequence[Move[State]]],
-    judge: Judge[State],
+    judge: EliminationJudge[State],
     target: Callable[[State, State], float | None],
     accepted: Callable[[State, float], None],
     patience: int = 5,
@@ -128,7 +129,7 @@ def eliminate(
         if ranked is None:
             left = [move for move in moves(state) if move.name not in failed]
             if harm:
-                ranked = _ranked_by_harm(state, left, judge, harm, known)
+                ranked = _ranked_by_harm(state, left, judge, harm, known, judge.settings.looked_at)
             else:
                 ranked = _ranked(state, left, judge, known, worth)
         if not ranked:
@@ -150,8 +151,9 @@ def eliminate(
                     break
             if count == 1:
                 failed.add(ranked[0].name)
+                # What costs no answers and is refused says nothing of those that harm more.
+                failures, most = failures + (known[ranked[0].name] > judge.settings.harmless * judge.hopeless), 1
                 ranked = ranked[1:]
-                failures, most = failures + 1, 1
                 break
             count = max(1, count // 3)
     return state
@@ -160,7 +162,7 @@ def eliminate(
 def squeeze(
     state: State,
     moves: Callable[[State], Sequence[Move[State]]],
-    judge: Judge[State],
+    judge: EliminationJudge[State],
     harm: Harm[State],
     excess: Callable[[State], int],
     accepted: Callable[[State, float], None],
@@ -175,7 +177,7 @@ def squeeze(
     while (over := excess(state)) > 0:
         count = max(2, over // 3)
         # Which of those that go come first does not matter.
-        looked_at = _LOOKED_AT if count < _LOOKED_AT else 0
+        looked_at = judge.settings.looked_at if count < judge.settings.looked_at else 0
         ranked = _ranked_by_harm(state, moves(state), judge, harm, known, looked_at)
         if not ranked:
             break
@@ -189,7 +191,7 @@ def squeeze(
 def _ranked(
     state: State,
     moves: Sequence[Move[State]],
-    judge: Judge[State],
+    judge: EliminationJudge[State],
     known: dict[Hashable, float],
     worth: Callable[[State, State], float] | None,
 ) -> list[Move[State]]:
@@ -201,15 +203,16 @@ def _ranked(
     gains = {name: worth(state, result) if worth else 1.0 for name, result in results.items()}
     there = [move for move in moves if gains.get(move.name, 0.0) > 0]
     there.sort(key=lambda move: known.get(move.name, 0.0))
-    for move in there[: max(_LOOKED_AT, len(there) // 2)]:
+    for move in there[: max(judge.settings.looked_at, len(there) // 2)]:
         known[move.name] = judge.loss(results[move.name])
     for move in there:
         if move.name not in known:
             known[move.name] = judge.loss(results[move.name])
+    if worth is None:
+        # What is hopeless alone may still go together with others.
+        return sorted(there, key=lambda move: known[move.name])
     # What comes near to hearing nothing is no way on, however many lines it saves.
     there = [move for move in there if known[move.name] < judge.hopeless]
-    if worth is None or not there:
-        return sorted(there, key=lambda move: known[move.name])
     before = judge.loss(state)
 
     def price(move: Move[State]) -> float:
@@ -223,10 +226,10 @@ def _ranked(
 def _ranked_by_harm(
     state: State,
     moves: Sequence[Move[State]],
-    judge: Judge[State],
+    judge: EliminationJudge[State],
     harm: Harm[State],
     known: dict[Hashable, float],
-    looked_at: int = _LOOKED_AT,
+    looked_at: int,
 ) -> list[Move[State]]:
     """By the estimate, or, where there is none, by the loss when first met; the best few are looked at one by one."""
     results = {move.name: result for move in moves if (result := move.apply(state)) is not None}

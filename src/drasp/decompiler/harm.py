@@ -16,7 +16,7 @@ from torch import Tensor
 from drasp.decompiler.components import Components, Graph
 from drasp.decompiler.components import Means as ComponentMeans
 from drasp.decompiler.gates import GatedModel, Learnt
-from drasp.decompiler.lines import Means
+from drasp.fitting.dropping import Means
 from drasp.fitting.oracle import Batch, Oracle, answering
 from drasp.language.syntax import ONE, ElementWise, Network, Norm, Program, Project, Select, TensorName
 from drasp.rewriting.tidy import bias_of

@@ -1,25 +1,24 @@
-"""What a decompilation gives: the frontier of programs, the pick, and the files that hold them."""
+"""What a decompilation gives: the frontier of programs, the pick, and the record of both."""
 
 import resource
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Literal
 
 from drasp.causal import Evidence
-from drasp.errors import DraspError
-from drasp.language import PRUNED, load_program, program_files
 from drasp.language.syntax import Program
 from drasp.measure import Share
-from drasp.output_folder import MARK, write_files
-from drasp.records import FrontierRecord, Identity, NormsRecord, PassRecord, Record, SeedRecord, read_record
-from drasp.report.examples import Examples, draw_examples
-from drasp.report.page import REPORT, report_page
-from drasp.rewriting.parts import count_primitives
-from drasp.tasks import TASKS
+from drasp.primitives import count_primitives
+from drasp.records import (
+    CertificateRecord,
+    FrontierRecord,
+    Identity,
+    NormsRecord,
+    PassRecord,
+    Record,
+    SeedRecord,
+)
 
 Verdict = Literal["decompiled", "answers_only", "not_decompilable"]
-_PRUNED = PRUNED.removesuffix(".drasp")
 
 
 @dataclass(frozen=True)
@@ -27,13 +26,20 @@ class Point:
     """A program on the frontier, and how often it answered as the model did on inputs that no pass had seen.
 
     `complete` is how many answers the search saw to stay, at least, when what it leaves out comes from another input;
-    `evidence` is what was measured in the end.
+    `evidence` is what was measured in the end. `own` is the model cut down, where the program has tensors that are not
+    the model's: parts of MLPs that were trained.
     """
 
     program: Program
     match: Share
     complete: float = 0.0
     evidence: Evidence | None = None
+    own: Program | None = None
+
+    @property
+    def cut_down(self) -> Program:
+        """What of the model the program was before anything was replaced."""
+        return self.own or self.program
 
     @property
     def lines(self) -> int:
@@ -70,6 +76,7 @@ class Decompiled:
     min_match: float
     max_lines: int
     seeds: tuple[SeedRecord, ...] | None = None
+    certificate: CertificateRecord | None = None
 
     @property
     def program(self) -> Program:
@@ -102,15 +109,6 @@ class Decompiled:
             reasons.append(f"receivers that stay dense (edges kept): {', '.join(self.dense)}")
         return reasons
 
-    def save(self, folder: str | Path, model: str = "", examples: Examples | None = None) -> None:
-        """Writes the program in all forms, `result.json`, the other programs of the frontier, and the report.
-
-        The report shows the model's answers where the examples hold them.
-        """
-        frontier = {point.lines: point.program for point in self.frontier}
-        examples = examples or draw_examples(self.program, TASKS.get(self.identity.task))
-        write_result(Path(folder), self.program, self.pick.program, frontier, self.record(model), examples)
-
     def record(self, model: str) -> Record:
         return Record(
             model=model,
@@ -137,6 +135,7 @@ class Decompiled:
             peak_memory_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
             causal=self.final.evidence.to_json() if self.final.evidence else None,
             fitted_share=self.final.evidence.fitted_share if self.final.evidence else None,
+            certificate=self.certificate,
             frontier=tuple(_frontier_record(point) for point in self.frontier),
             seeds=self.seeds,
             passes=self.passes,
@@ -145,22 +144,6 @@ class Decompiled:
             min_match=self.min_match,
             max_lines=self.max_lines,
         )
-
-
-def write_result(
-    folder: Path,
-    program: Program,
-    pruned: Program,
-    frontier: Mapping[int, Program],
-    record: Record,
-    examples: Examples,
-) -> None:
-    """Writes a result's folder: all files or none."""
-    files = program_files(program) | _text_and_tensors(_PRUNED, pruned)
-    for lines, other in frontier.items():
-        files |= _text_and_tensors(f"frontier/{lines}", other)
-    page = report_page(program, record.to_json(), examples)
-    write_files(folder, {**files, REPORT: page, MARK: record.to_text().encode()})
 
 
 def verdict_of(point: Point, min_match: float, max_lines: int) -> Verdict:
@@ -172,41 +155,3 @@ def verdict_of(point: Point, min_match: float, max_lines: int) -> Verdict:
 
 def _frontier_record(point: Point) -> FrontierRecord:
     return FrontierRecord(point.lines, point.match.value, point.match.interval, point.causal, point.grade)
-
-
-def _text_and_tensors(name: str, program: Program) -> dict[str, bytes]:
-    stored = program_files(program)
-    return {f"{name}.{suffix}": stored[f"program.{suffix}"] for suffix in ("drasp", "safetensors")}
-
-
-def repick(folder: Path, lines: int) -> tuple[Program, Record]:
-    """Makes another program of a finished run's frontier the result, as pruning left it, without running again."""
-    record = read_record(folder)
-    if record is None:
-        raise DraspError(f"{folder}: no result to pick from; run `drasp decompile` without --pick first")
-    if record.frontier is None or record.min_match is None or record.max_lines is None:
-        raise DraspError(f"{folder / MARK}: has no frontier; expected a result of `drasp decompile`")
-    frontier = {point.lines: point for point in record.frontier}
-    if lines not in frontier:
-        raise DraspError(f"--pick {lines}: no program of that many lines; there are {', '.join(map(str, frontier))}")
-    program = load_program(folder / "frontier" / f"{lines}.drasp")
-    point = frontier[lines]
-    match = point.match_accuracy
-    good = match >= record.min_match and lines <= record.max_lines
-    record = replace(
-        record,
-        verdict=("decompiled" if point.causal else "answers_only") if good else "not_decompilable",
-        grade=point.grade if good else None,
-        causal=None,  # only a look was taken at the whole frontier
-        fitted_share=None,
-        match_accuracy=match,
-        match_interval=frontier[lines].match_interval,
-        task_accuracy=None,  # only agreement was measured for the whole frontier
-        lines=program.lines,
-        primitives=count_primitives(program),
-        pruned_match_accuracy=match,
-        pruned_lines=lines,
-    )
-    files = program_files(program) | _text_and_tensors(_PRUNED, program)
-    write_files(folder, {**files, MARK: record.to_text().encode()})
-    return program, record

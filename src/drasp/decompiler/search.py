@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drasp.causal.evaluate import Effort as EvidenceEffort
-from drasp.causal.evaluate import Examination
+from drasp.causal.evaluate import EvidenceEffort, Examination
 from drasp.causal.measures import CLEAR
 from drasp.causal.trials import Amount, Trials, stacked
 from drasp.decompiler.checkpoint import Found, Progress, State, load, store
 from drasp.decompiler.components import Components, Graph
-from drasp.decompiler.elimination import Judge
+from drasp.decompiler.elimination import EliminationJudge
 from drasp.decompiler.harm import harm_by_edge
 from drasp.decompiler.lines import constants_of
 from drasp.decompiler.standards import Standards
@@ -28,55 +27,25 @@ from drasp.fitting.descent import fit_tensors, minimise
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import ONE, ElementWise, Norm, Program, Select, once
 from drasp.model_files import digest
-from drasp.records import Identity, PassRecord, Unit, drasp_version
+from drasp.passes import Unit
+from drasp.records import Identity, PassRecord, drasp_version
 from drasp.rewriting.simplify import simplify
+from drasp.settings import DEFAULT, Settings
 from drasp.sites import NormSite, sides_of
 from drasp.tasks import EDITS, Inputs, Task
-from drasp.transformer import Transformer
+from drasp.transformer import Transformer, in_single_precision
 from drasp.wiring import write_program
 
-# The agreement that the search keeps to on the answers that decide, and in the last round.
-TARGET = 0.95
-LOWEST = 0.93
-# On all answers, mistakes among them: so much, or a little less than a model that has learnt its task has right.
-_OF_ALL = 0.93
-_FEWER = 0.01
-_LEAST_OF_ALL = 0.91
-NEARLY_ALL = 0.995  # of the answers stay where nothing is to be lost
-_SLIGHT = 1e-3  # of the loss of a model that hears nothing: by so little, it is mistakes that change
-MASTERED = 0.9  # accuracy of a model that has learnt its task
-_BRIEF_STEPS = 5
-_LONGER_STEPS = 12
-_UNSEEN_INPUTS = 1000
-_EDITED = 0.25  # of the inputs that constants are settled on
-_TRIALS = Amount(from_task=64, of_each_edit=48)
-_LONG_INPUTS = 60  # tokens: of shorter ones there may be more, and more at once, and of longer ones fewer
-_LEAST_TIMES, _MOST_TIMES = 0.5, 3
-_MOST_LINES = 60  # a program that is longer is squeezed, not shortened with care
-_MOST_EDGES = 40
-_SLOPES_INPUTS = 96
-_MOST_WRITTEN = 300  # lines of a program that is only squeezed
 
-
-@dataclass(frozen=True)
-class Effort:
-    """How much is spent on the search."""
-
-    inputs: int = 480  # on which constants are settled, and as many on which agreement decides
-    graph_patience: int = 3  # failures in a row that end a pass on the graph; settling them is dear
-
-
-THOROUGH = Effort()
-QUICK = Effort(inputs=240, graph_patience=2)
-
-
-def agreement_on_all(accuracy: float) -> float:
+def agreement_on_all(accuracy: float, settings: Settings) -> float:
     """Asked for with a model that is right on so many inputs: of one that has learnt its task, no more than that.
 
     What is short does what the model was trained to do: its mistakes, near-ties as a rule, can hardly be followed.
     What a model does that is often wrong has little to do with the task.
     """
-    return min(_OF_ALL, max(_LEAST_OF_ALL, accuracy - _FEWER)) if accuracy >= MASTERED else _OF_ALL
+    if accuracy < settings.mastered:
+        return settings.of_all
+    return min(settings.of_all, max(settings.least_of_all, accuracy - settings.fewer))
 
 
 def what_is_cut(graph: Graph) -> Hashable:
@@ -102,19 +71,19 @@ class Search:
         task: Task,
         seed: int,
         report: Callable[[PassRecord], None],
-        effort: Effort = THOROUGH,
+        settings: Settings = DEFAULT,
         checkpoint: Path | None = None,
         resume: bool = False,
-        settings: Mapping[str, Any] | None = None,
+        asked: Mapping[str, Any] | None = None,
         max_lines: int = 40,
     ) -> None:
-        self.transformer, self.task, self.seed, self.report, self.effort = transformer, task, seed, report, effort
+        model_digest = digest(transformer)
+        transformer = in_single_precision(transformer)
+        self.transformer, self.task, self.seed, self.report, self.settings = transformer, task, seed, report, settings
         self.start, self.max_lines, self.checkpoint = time.perf_counter(), max_lines, checkpoint
         self.components = Components(transformer)
         self.anatomy = transformer.anatomy
-        self.identity = Identity(
-            digest(transformer), task.name, task.digest(), seed, dict(settings or {}), drasp_version()
-        )
+        self.identity = Identity(model_digest, task.name, task.digest(), seed, dict(asked or {}), drasp_version())
         self.progress, self.stored = Progress(), Progress()
         if checkpoint is not None and resume:
             self.progress, before = load(checkpoint, self.components.anatomy, self.identity)
@@ -122,18 +91,18 @@ class Search:
             self.start -= before
         self.running, self.steps = "", 0
         self.spent: defaultdict[str, float] = defaultdict(float)  # seconds, on what is asked about
-        inputs = self._draw_with_edits("fit", effort.inputs)
+        inputs = self._draw_with_edits("fit", settings.inputs)
         self.fit = Oracle.of(transformer, task, inputs, batch_size=24)
         # Short inputs run in larger batches: what takes time there is not the arithmetic.
         self.mean_size = float(inputs.sizes.float().mean())
-        self.at_once = max(1, round(_LONG_INPUTS / self.mean_size))
-        self.check = self.draw("check", effort.inputs, batch_size=60 * self.at_once)
+        self.at_once = max(1, round(settings.middle_length / self.mean_size))
+        self.check = self.draw("check", settings.inputs, batch_size=60 * self.at_once)
         accuracy = self.check.right(lambda batch: batch.logits).value
         # Answers that are almost another one are decided by what may go; so are mistakes of a model that makes few.
         self.decisive = self.check.clear(CLEAR)
-        if accuracy >= MASTERED:
+        if accuracy >= settings.mastered:
             self.decisive = self.decisive.where_right()
-        self.least_of_all = agreement_on_all(accuracy)
+        self.least_of_all = agreement_on_all(accuracy, settings)
         # Ranking moves takes fewer inputs than settling constants, which must not suit those inputs alone; fewer still
         # where each input holds many answers.
         every = (20, 4) if self.fit.answers_each > 20 else (5, 2)
@@ -146,7 +115,7 @@ class Search:
         # A model that hears nothing of its input, and how far off it is.
         self.nothing = whole.cut(self.components.anatomy.edges, self.means)
         self.loss_of_nothing = self.probe.mean_loss(lambda batch: self.components.logits(self.nothing, batch))
-        self.hopeless = 0.5 * self.loss_of_nothing
+        self.hopeless = settings.hopeless * self.loss_of_nothing
         self.refused: dict[Hashable, float] = {}
         self.counted: dict[Hashable, Size | None] = {}
         self.norms_that_matter: dict[Hashable, bool] = {}
@@ -165,7 +134,7 @@ class Search:
     def _draw_with_edits(self, pool: str, count: int) -> Inputs:
         """Some of the inputs are edited: constants that suit the task alone may hide what the model does otherwise."""
         rng = np.random.default_rng([self.seed, *pool.encode()])
-        each = round(count * _EDITED / len(EDITS))
+        each = round(count * self.settings.edited / len(EDITS))
         edited = [self.task.edited(self.task.pool(each, rng), kind, rng) for kind in EDITS]
         inputs = [self.task.pool(count - each * len(EDITS), rng), *edited]
         return stacked(inputs, self.task.vocabulary.padding)
@@ -204,14 +173,15 @@ class Search:
 
     @cached_property
     def standards(self) -> Standards:
-        return Standards(self.trials)
+        return Standards(self.trials, self.settings)
 
     @cached_property
     def trials(self) -> Trials:
         """Inputs with sources, for a look at what cuts and names do to the mechanism."""
         rng = np.random.default_rng([self.seed, *b"trials"])
-        times = min(_MOST_TIMES, max(_LEAST_TIMES, _LONG_INPUTS / self.mean_size))
-        amount = Amount(round(times * _TRIALS.from_task), round(times * _TRIALS.of_each_edit))
+        chosen = self.settings
+        times = min(chosen.most_times, max(chosen.least_times, chosen.middle_length / self.mean_size))
+        amount = Amount(round(times * chosen.trials_from_task), round(times * chosen.trials_of_each_edit))
         return Trials.draw(self.transformer, self.task, amount, rng)
 
     def examination(self, effort: EvidenceEffort) -> Examination:
@@ -221,14 +191,14 @@ class Search:
     @cached_property
     def slopes(self) -> Oracle:
         """A pool in small batches, whose slopes say how much each line matters."""
-        return self.draw("slopes", _SLOPES_INPUTS, batch_size=4)
+        return self.draw("slopes", self.settings.slopes_inputs, batch_size=4)
 
     def harm_by_edge(self, graph: Graph) -> dict[Hashable, float]:
         return {**harm_by_edge(self.components, graph, self.means, self.slopes)}
 
     def is_slight(self, before: Graph, after: Graph) -> bool:
         """Whether a graph says so nearly the same as another that only what is almost a tie can change."""
-        return self.graph_loss(after) - self.graph_loss(before) <= _SLIGHT * self.loss_of_nothing
+        return self.graph_loss(after) - self.graph_loss(before) <= self.settings.slight * self.loss_of_nothing
 
     def graph_loss(self, graph: Graph) -> float:
         """The mean divergence from the model, on few inputs."""
@@ -262,7 +232,7 @@ class Search:
         plain = self.components.whole().cut([*cut, *graph.closed], self.means)
         return replace(plain, norms={receiver: self.mean_norms[receiver] for receiver in graph.norms}, bare=graph.bare)
 
-    def graph_judge(self, complete: float | None) -> Judge[Graph]:
+    def graph_judge(self, complete: float | None) -> EliminationJudge[Graph]:
         """Answers stay, heads look where they looked, edits tell; and so many answers stay whatever is left out."""
         logits = self.components.logits
 
@@ -284,35 +254,35 @@ class Search:
             settled = tuned(minimise(loss, [*(graph.constants[r] for r in live), *logs], steps))
             return replace(settled, norms={receiver: float(norm) for receiver, norm in settled.norms.items()})
 
-        return Judge(
+        return EliminationJudge(
             stands=lambda graph: complete is None or self.standards.complement(graph) >= complete,
             loss=self.graph_loss,
             match=self.agreement,
             spare=self.standards.spare,
             # Most of what is tried fails, and a few inputs tell.
-            settle=lambda graph: settle(graph, self.probe, _BRIEF_STEPS),
-            settle_longer=lambda graph: settle(graph, self.tune, _LONGER_STEPS),
+            settle=lambda graph: settle(graph, self.probe, self.settings.brief_steps),
+            settle_longer=lambda graph: settle(graph, self.tune, self.settings.longer_steps),
             hopeless=self.hopeless,
-            near=0.05,
+            settings=self.settings,
             key=what_is_cut,
             refused=self.refused,
         )
 
-    def program_judge(self) -> Judge[Program]:
+    def program_judge(self) -> EliminationJudge[Program]:
         """For programs that are squeezed: only their constants are settled."""
 
         def settle(program: Program, pool: Oracle, steps: int) -> Program:
             return fit_tensors(program, constants_of(program), pool, steps)
 
-        return Judge(
+        return EliminationJudge(
             stands=lambda _: True,
             loss=lambda program: self.probe.mean_loss(answering(program)),
             match=lambda program, target: self.check.match_if(answering(program), target),
             spare=lambda _: 0.0,
-            settle=lambda program: settle(program, self.probe, _BRIEF_STEPS),
-            settle_longer=lambda program: settle(program, self.tune, _LONGER_STEPS),
+            settle=lambda program: settle(program, self.probe, self.settings.brief_steps),
+            settle_longer=lambda program: settle(program, self.tune, self.settings.longer_steps),
             hopeless=self.hopeless,
-            near=0.05,  # programs have fewer constants, which make up for less
+            settings=self.settings,
         )
 
     def write(self, graph: Graph) -> Program | None:
@@ -320,16 +290,16 @@ class Search:
 
         def written() -> Program | None:
             program = simplify(self.written(graph))
-            return program if program.lines <= _MOST_LINES else None
+            return program if program.lines <= self.settings.most_lines else None
 
         return once(graph.measured, (self, "program"), written) if self.is_sparse(graph) else None
 
     def is_sparse(self, graph: Graph) -> bool:
-        return len(graph.kept) <= _MOST_EDGES
+        return len(graph.kept) <= self.settings.most_edges
 
     def edges_too_many(self, graph: Graph) -> int:
         """For a program to be written at all; where it is the paths that are too many, an edge has several."""
-        return (graph.lines() - _MOST_WRITTEN) // 3
+        return (graph.lines() - self.settings.most_written) // 3
 
     def written(self, graph: Graph) -> Program:
         return write_program(self.transformer, graph.edits, self.task.vocabulary, self.task.output)
@@ -368,22 +338,23 @@ class Search:
         if program is not None:
             self._keep(program, match, complete)
 
-    def accept_program(self, program: Program, match: float) -> None:
+    def accept_program(self, program: Program, match: float, own: Program | None = None) -> None:
+        """Keeps a program that was found; `own` has the model's own tensors, where this one has others."""
         self.note(self.running, program.lines, "lines", match)
-        self._keep(simplify(program), match)
+        self._keep(simplify(program), match, own=own)
 
     def note(self, name: str, left: int, unit: Unit, match: float) -> None:
         record = PassRecord(name, round(self.seconds, 2), left, unit, match)
         self.progress.passes.append(record)
         self.report(record)
 
-    def _keep(self, program: Program, match: float, complete: float | None = None) -> None:
-        self.progress.found.append(Found(match, program, program.lines, complete or 0.0))
+    def _keep(self, program: Program, match: float, complete: float | None = None, own: Program | None = None) -> None:
+        self.progress.found.append(Found(match, program, program.lines, complete or 0.0, own))
 
     @cached_property
     def unseen(self) -> Oracle:
         """Inputs that no pass has looked at: what was chosen for its agreement on others has less of it here."""
-        return self.draw("unseen", _UNSEEN_INPUTS, batch_size=100)
+        return self.draw("unseen", self.settings.unseen_inputs, batch_size=100)
 
     def judged(self, program: Program) -> float:
         return self.unseen.match(answering(program)).value

@@ -13,35 +13,23 @@ import torch
 from torch import Tensor
 
 from drasp.causal.attention import looks_of
-from drasp.causal.measures import Cases
-from drasp.causal.trials import Answers, Outcome, Pairs, Trials, outcome
+from drasp.causal.measures import CLEAR, LEAST_EDITED, LEAST_OVERLAP, Cases
+from drasp.causal.trials import FEWEST, Answers, Outcome, Pairs, Trials, lowest, outcome
 from drasp.decompiler.components import Graph
 from drasp.edits import Edit, Replaced
 from drasp.forward import Forward
 from drasp.language.syntax import once
 from drasp.sequences import Sequences
+from drasp.settings import DEFAULT, Settings
 from drasp.sites import Component, Edge, NormSite, Pattern, Read, Receiver, Site
 from drasp.tasks import EDITS
-
-LEAST_OVERLAP = 0.92  # of a head's weights with its own in the model; what is reported asks for 0.9
-LEAST_EDITED = 0.93  # of answers that edits change, on average over inputs; likewise
-LEAST_COMPLETE = 0.91  # of answers that stay; likewise
-# Of a program that is only sufficient: it may leave out what matters at times, but not another way to the same answers.
-LEAST_SUFFICIENT = 0.85
-LEAST_INTERCHANGE = 0.97  # of answers that are alike when a part comes from another input, where a norm is constant
-# Of the median margin: by so much an answer has to be preferred there. Of nearer ones, harmless norms cost a tenth.
-_CLEAR_OF_NORMS = 0.1
-HARDLY_ANY = 0.98  # of answers that stay where what is left out does not matter at all
-_SELDOM = 0.02  # of the pairs
-_FEWEST = 12  # inputs with such answers that say anything
-_MANY = 20  # that say something of one kind of edit
 
 
 class Standards:
     """Graphs of one model are held to what the model does on a fixed set of pairs of inputs."""
 
-    def __init__(self, trials: Trials) -> None:
-        self.trials, self.transformer = trials, trials.transformer
+    def __init__(self, trials: Trials, settings: Settings = DEFAULT) -> None:
+        self.trials, self.transformer, self.settings = trials, trials.transformer, settings
         self.sources: dict[tuple[int, Site], Tensor] = {}
         self.swapped: dict[Hashable, Tensor] = {}
 
@@ -100,16 +88,20 @@ class Standards:
         return lowest([Outcome.joined(found)])
 
     @torch.no_grad()
-    def interchange(self, graph: Graph) -> float:
+    def interchange(self, graph: Graph, near: bool = True) -> float:
         """The share of answers alike in the graph and in the model when a head or an MLP comes from a source, where
-        that changes an answer of either: of the component where it is lowest.
+        that changes an answer of either: of the component where it is lowest. Answers `near` to another one count as
+        well, or not; of these some more may differ.
         """
-        return once(graph.measured, (self, "interchange"), lambda: self._interchange(graph))
+        clearly, nearly = once(graph.measured, (self, "interchange"), lambda: self._interchange(graph))
+        return min(clearly, nearly + self.settings.more_of_near) if near else clearly
 
-    def _interchange(self, graph: Graph) -> float:
+    def _interchange(self, graph: Graph) -> tuple[float, float]:
+        """Of answers that are clear, and of those with the ones that are near to another."""
         used = [c for c in self.transformer.anatomy.senders if c.receivers and graph.is_used(c)]
         record, forward = Forward(self.transformer, graph.edits, used), Forward(self.transformer, graph.edits)
-        found: dict[Component, list[Outcome]] = {component: [] for component in used}
+        margins = self.settings.clear_of_norms, CLEAR
+        found: dict[tuple[Component, float], list[Cases]] = {(c, clear): [] for c in used for clear in margins}
         for number, pairs in enumerate(self.trials.batches):
             source = Sequences(pairs.source.ids, pairs.source.positions)
             base = Sequences(pairs.base.ids, pairs.base.positions)
@@ -118,9 +110,15 @@ class Standards:
                 edits = {**graph.edits, component: Replaced(ours[component])}
                 after = pairs.at_counted(Forward(self.transformer, edits)(base).logits)
                 sides = Answers(pairs.base_logits, self._swapped(number, pairs, component)), Answers(before, after)
-                found[component].append(outcome(self.trials, pairs, *sides, self.trials.margin, _CLEAR_OF_NORMS))
-        shares = (Outcome.joined(parts).cases for parts in found.values())
-        return min((float(cases.values.mean()) for cases in shares if len(cases) >= _FEWEST), default=1.0)
+                for clear in margins:
+                    seen = outcome(self.trials, pairs, *sides, self.trials.margin, clear)
+                    found[component, clear].append(seen.cases)
+
+        def least(clear: float) -> float:
+            every = (Cases.joined(found[component, clear]) for component in used)
+            return min((float(cases.values.mean()) for cases in every if len(cases) >= FEWEST), default=1.0)
+
+        return least(margins[0]), least(margins[1])
 
     def _swapped(self, number: int, pairs: Pairs, component: Component) -> Tensor:
         """What the model says when a component comes from the sources."""
@@ -142,7 +140,7 @@ class Standards:
             said = pairs.at_counted(Forward(self.transformer, edits)(base).logits)
             sides = Answers(pairs.base_logits, said)
             changed += len(outcome(self.trials, pairs, sides, sides, self.trials.margin).cases)
-        return changed > _SELDOM * len(self.trials)
+        return changed > self.settings.seldom * len(self.trials)
 
     def _from_source(self, number: int, pairs: Pairs, sites: Iterable[Site]) -> dict[Site, Edit]:
         """Edits that put there what is at sites on the sources; an edge carries what its sender sends."""
@@ -163,11 +161,3 @@ class Standards:
             values = Forward(self.transformer, {}, missing)(source).values
             self.sources |= {(number, each): values[each] for each in missing}
         return {site: Replaced(self.sources[number, each]) for site, each in wanted.items()}
-
-
-def lowest(outcomes: Iterable[Outcome]) -> float:
-    """The lowest share of several, of those with many cases, and of all together; 1 where there are hardly any."""
-    cases = [outcome.cases for outcome in outcomes]
-    together = Cases.joined(cases)
-    said = [each for each in cases if len(each) >= _MANY] + [together] * (len(together) >= _FEWEST)
-    return min((float(each.values.mean()) for each in said), default=1.0)

@@ -5,16 +5,17 @@ torch, `to_python` writes it as stand-alone NumPy, and two decorators extend its
 """
 
 from drasp.language.checker import check, variable_types
-from drasp.language.files import PRUNED, load_program, load_pruned, program_files
+from drasp.language.files import EXPORTS, PRUNED, load_program, load_pruned, program_file, program_files, read_program
 from drasp.language.function_primitives import function_primitive, function_primitives, same_basis
 from drasp.language.interpreter import Interpreter
 from drasp.language.numpy_source import to_python
 from drasp.language.parser import parse
-from drasp.language.printer import statement_text, to_text
-from drasp.language.syntax import Program, ProgramError
+from drasp.language.printer import statement_text
+from drasp.language.syntax import Program, ProgramError, to_text
 from drasp.language.tensor_primitives import indices, tensor_primitive, tensor_primitives
 
 __all__ = [
+    "EXPORTS",
     "PRUNED",
     "Interpreter",
     "Program",
@@ -26,7 +27,9 @@ __all__ = [
     "load_program",
     "load_pruned",
     "parse",
+    "program_file",
     "program_files",
+    "read_program",
     "same_basis",
     "statement_text",
     "tensor_primitive",

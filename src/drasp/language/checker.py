@@ -32,6 +32,9 @@ from drasp.language.syntax import (
 )
 from drasp.language.tensor_primitives import NotApplicable, build
 
+# Those of eight bits have no arithmetic.
+_NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 
 @dataclass(frozen=True)
 class Activation:
@@ -108,7 +111,7 @@ def _check(program: Program) -> tuple[dict[str, VariableType], list[ProgramError
     errors: list[ProgramError] = []
     broken: set[str] = set()  # defined by a line with an error: what uses them is not blamed
     for number, statement in enumerate(program.statements):
-        reader = _Reader(program, types, broken)
+        reader = _LineReader(program, types, broken)
         try:
             if statement.name in types or statement.name in broken:
                 raise ProgramError(statement.place, f"variable `{statement.name}` is defined a second time")
@@ -136,7 +139,7 @@ class _UsesBrokenError(Exception):
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _LineReader:
     """What a line may read: the variables before it, and the tensors."""
 
     program: Program
@@ -211,7 +214,7 @@ class _Reader:
         if tuple(tensor.shape) != shape:
             found = list(tensor.shape)
             raise ProgramError(place, f"tensor `{name}` has shape {found}, expected {list(shape)}: {meaning}")
-        if not tensor.is_floating_point() or not torch.isfinite(tensor).all():
+        if tensor.dtype not in _NUMBERS or not torch.isfinite(tensor).all():
             raise ProgramError(place, f"tensor `{name}` holds something else than finite floating-point numbers")
 
     def check_sources(self, name: str, bases: list[Basis], place: Place) -> int:

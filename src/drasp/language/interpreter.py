@@ -8,21 +8,21 @@ some positions only, what nothing else looks at is computed only there.
 Every variable can be recorded and edited on its way, and so can `a1 pattern`, the attention weights of an aggregate.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
-from typing import TypeAlias
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from drasp.activations import ACTIVATIONS
 from drasp.attention import causal_weights
 from drasp.edits import Edit, Replaced, edited
 from drasp.errors import DraspError
 from drasp.language.bases import size
 from drasp.language.checker import Activation, Divisor, Logits, op_bases, variable_types
 from drasp.language.function_primitives import function_primitives
+from drasp.language.schedule import Schedules, pattern_of
 from drasp.language.syntax import (
     INITIAL_VARIABLES,
     ONE,
@@ -43,29 +43,8 @@ from drasp.language.syntax import (
     once,
 )
 from drasp.language.tensor_primitives import build
+from drasp.language.values import Dense, OneHot, Scores, Value, at_positions
 from drasp.sequences import Run, Sequences
-from drasp.transformer import ACTIVATIONS
-
-# The query axis is 1 where all queries see the same, and the batch axis where all inputs do.
-Scores: TypeAlias = Float[Tensor, "#batch #query key"]
-
-
-@dataclass(frozen=True)
-class OneHot:
-    """A variable whose value at each position is one direction, times a weight where it was divided."""
-
-    index: Int[Tensor, "batch pos"]
-    size: int
-    weight: Float[Tensor, "batch pos"] | None = None
-
-
-@dataclass(frozen=True)
-class Dense:
-    value: Float[Tensor, "batch pos dims"]
-
-
-Value: TypeAlias = OneHot | Dense
-
 
 _NO_EDITS: Mapping[str, Edit] = {}
 
@@ -81,7 +60,7 @@ class Interpreter:
         self.dtype, self.precision = dtype, precision
         self.statements, self.sizes = program.statements, (len(program.vocabulary), program.n_positions, 1)
         self.types = variable_types(program)
-        self.plan = once(program.of_shape, "plan", lambda: _Plan.of(program.statements))
+        self.plan = once(program.of_shape, "plan", lambda: Schedules.of(program.statements))
         self.tensors = {name: tensor.to(dtype) for name, tensor in program.tensors.items()}
         of_library = once(program.of_shape, ("library", dtype), lambda: _library_tensors(program, dtype))
         self.ops = {
@@ -148,105 +127,6 @@ def _library_tensors(program: Program, dtype: torch.dtype) -> Mapping[str, Float
     }
 
 
-def pattern_of(aggregate: str) -> str:
-    """What the attention weights of an aggregate are called."""
-    return f"{aggregate} pattern"
-
-
-@dataclass(frozen=True)
-class _Schedule:
-    """The lines that have to be computed, and the line after which each variable is needed no more."""
-
-    needed: frozenset[str]
-    last_use: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What follows from the lines alone.
-
-    `seen_by_others` are variables that other positions look at, as keys or values or by way of what these depend on,
-    and the selectors of such queries. `plain` is the schedule without edits and records.
-    """
-
-    names: frozenset[str]
-    statements: tuple[Statement, ...]
-    selects: Mapping[str, Select]
-    seen_by_others: frozenset[str]
-    plain: _Schedule
-
-    @classmethod
-    def of(cls, statements: tuple[Statement, ...]) -> "_Plan":
-        selects = {s.name: s for s in statements if isinstance(s, Select)}
-        patterns = (pattern_of(s.name) for s in statements if isinstance(s, Aggregate))
-        names = frozenset((*INITIAL_VARIABLES, *(s.name for s in statements), *patterns))
-        plain = _schedule(statements, selects, frozenset(), frozenset(), frozenset())
-        return cls(names, statements, selects, _seen_by_others(statements), plain)
-
-    def schedule(self, edits: Mapping[str, Edit], record: frozenset[str]) -> _Schedule:
-        replaced = frozenset(name for name, edit in edits.items() if isinstance(edit, Replaced))
-        apart = frozenset(self.selects.keys() & (edits.keys() | record))
-        return _schedule(self.statements, self.selects, replaced, record, apart) if edits or record else self.plain
-
-
-def _schedule(
-    statements: tuple[Statement, ...],
-    selects: Mapping[str, Select],
-    replaced: frozenset[str],
-    record: frozenset[str],
-    apart: frozenset[str],
-) -> _Schedule:
-    """Selects count where they are aggregated, except those that are evaluated `apart`."""
-
-    def read_by(statement: Statement) -> Iterable[Operand]:
-        match statement:
-            case Aggregate(name, selectors, value):
-                pattern = pattern_of(name)
-                if name not in replaced:
-                    yield value
-                if pattern not in replaced and (name not in replaced or pattern in record):
-                    needed.update(selector.variable for selector in selectors)
-                    for selector in selectors:
-                        if selector.variable not in apart:
-                            yield from selects[selector.variable].operands
-            case Select(name) if name not in apart:
-                pass
-            case _ if statement.name not in replaced:
-                needed.update(reference.variable for reference in statement.references)
-                yield from statement.operands
-            case _:
-                pass
-
-    needed = {"prediction", *(name.removesuffix(" pattern") for name in record)}
-    last_use: dict[str, int] = {}
-    for number, statement in reversed(list(enumerate(statements))):
-        if statement.name in needed:
-            for operand in read_by(statement):
-                for name in (operand.variable, operand.norm):
-                    if name:
-                        needed.add(name)
-                        last_use.setdefault(name, number)
-    return _Schedule(frozenset(needed), last_use)
-
-
-def _seen_by_others(statements: tuple[Statement, ...]) -> frozenset[str]:
-    seen = set(INITIAL_VARIABLES)  # which are there everywhere anyhow
-    for statement in reversed(statements):
-        match statement:
-            case Select(name, query, key):
-                read = [query, key] if name in seen else [key]
-            case Aggregate(name, selectors, value):
-                read = [value]
-                if name in seen:
-                    seen |= {selector.variable for selector in selectors}
-            case ElementWise(name, inputs) | Norm(name, inputs) if name in seen:
-                read = list(inputs)
-            case _:
-                read = []
-        seen |= {name for operand in read for name in (operand.variable, operand.norm) if name}
-    return frozenset(seen)
-
-
 class _Evaluation:
     """One evaluation on one batch. What is narrow is computed at the wanted positions only."""
 
@@ -272,7 +152,7 @@ class _Evaluation:
         for name, index, count in zip(INITIAL_VARIABLES, indices, interpreter.sizes, strict=True):
             one_hot = self.values[name] = OneHot(index, count)
             if self.is_touched(name):
-                dense = Dense(self.settled(name, lambda value=one_hot: self.dense(value)))
+                dense = Dense(self.settled(name, lambda value=one_hot: value.dense(interpreter.dtype)))
                 self.values[name] = dense if name in edits else one_hot  # which is faster to read
 
     def run(self) -> Run[str]:
@@ -318,7 +198,7 @@ class _Evaluation:
                 return self.root_mean_square(self.combine(op.name, [self.read(v, narrow) for v in inputs]), eps)
             case Project(input=source):
                 # A bias is the same everywhere: one row, broadcast.
-                return self.op(name) if self.is_one(source) else self.times(self.read(source, narrow), self.op(name))
+                return self.op(name) if self.is_one(source) else self.read(source, narrow).times(self.op(name))
             case Prediction(output=output):
                 logits = self.summed_logits()
                 return logits.softmax(-1) if output == "softmax" else logits.sigmoid()
@@ -379,19 +259,9 @@ class _Evaluation:
         value = self.read(statement.value)
         if not statement.selectors and not self.is_touched(pattern_of(statement.name)):
             counts = torch.arange(1, self.shape[1] + 1, dtype=self.interpreter.dtype, device=self.device)
-            mean = self.dense(value).cumsum(1) / counts[:, None]
+            mean = value.dense(self.interpreter.dtype).cumsum(1) / counts[:, None]
             return self.at_wanted(mean) if self.is_narrow(statement.name) else mean
-        weights = self.weights(statement)
-        match value:
-            case Dense(dense):
-                return weights @ dense
-            case OneHot(index, size, weight):
-                shares = weights if weight is None else weights * weight[:, None, :]
-                batch = index.shape[0]
-                empty = shares.new_zeros(batch, shares.shape[1], size)
-                return empty.scatter_add(
-                    2, index[:, None, :].expand(batch, shares.shape[1], -1), shares.expand(batch, -1, -1)
-                )
+        return value.mixed(self.weights(statement))
 
     def weights(self, statement: Aggregate) -> Float[Tensor, "#batch queries key"]:
         return self.settled(pattern_of(statement.name), lambda: self.shared_weights(self.attention_key(statement)))
@@ -417,23 +287,14 @@ class _Evaluation:
                 by_key.setdefault(select.key, []).append(select)
         for operand, selects in by_key.items():
             rows = reduce(torch.add, (self.query_rows(select, narrow) for select in selects))
-            parts.append(self.against_keys(rows, self.read(operand)))
+            parts.append(self.read(operand).scores(rows))
         nothing = torch.zeros(1, 1, self.shape[1], dtype=self.interpreter.dtype, device=self.device)
         return reduce(torch.add, parts) if parts else nothing
 
     def query_rows(self, select: Select, narrow: bool) -> Float[Tensor, "#batch #query dims"]:
         """What each query looks for, in the key's basis."""
         op = self.op(select.name)
-        return op[None] if self.is_one(select.query) else self.times(self.read(select.query, narrow), op)
-
-    def against_keys(self, rows: Float[Tensor, "#batch #query dims"], key: Value) -> Scores:
-        match key:
-            case Dense(dense):
-                return rows @ dense.transpose(1, 2)
-            case OneHot(index, _, weight):
-                batch, length = index.shape
-                found = rows.expand(batch, -1, -1).gather(2, index[:, None, :].expand(batch, rows.shape[1], length))
-                return found if weight is None else found * weight[:, None, :]
+        return op[None] if self.is_one(select.query) else self.read(select.query, narrow).times(op)
 
     # ---------------------------------------------------------------------- element by element
 
@@ -441,42 +302,19 @@ class _Evaluation:
         """The operand's value; `narrow`: at the wanted positions."""
         value = self.values[operand.variable]
         if narrow and not self.is_narrow(operand.variable):
-            match value:
-                case Dense(dense):
-                    value = Dense(self.at_wanted(dense))
-                case OneHot(index):
-                    value = replace(value, index=self.at_wanted(index))
+            value = value.at(self.wanted)
         if operand.norm is None:
             return value
         divisor = self.divisors[operand.norm]
-        if narrow and not self.is_narrow(operand.norm):
-            divisor = self.at_wanted(divisor)
-        match value:
-            case Dense(dense):
-                return Dense(dense / divisor[..., None])
-            case OneHot():
-                return replace(value, weight=1 / divisor)
+        return value.divided(self.at_wanted(divisor) if narrow and not self.is_narrow(operand.norm) else divisor)
+
+    @property
+    def wanted(self) -> Int[Tensor, "batch wanted"]:
+        assert self.where is not None
+        return self.where
 
     def at_wanted(self, x: Shaped[Tensor, "batch pos *dims"]) -> Shaped[Tensor, "batch wanted *dims"]:
-        assert self.where is not None
-        index = self.where if x.ndim == 2 else self.where[..., None].expand(-1, -1, x.shape[-1])
-        return x.gather(1, index)
-
-    def dense(self, value: Value) -> Float[Tensor, "batch pos dims"]:
-        match value:
-            case Dense(dense):
-                return dense
-            case OneHot(index, size, weight):
-                ones = torch.nn.functional.one_hot(index, size).to(self.interpreter.dtype)
-                return ones if weight is None else ones * weight[..., None]
-
-    def times(self, value: Value, op: Float[Tensor, "rows columns"]) -> Float[Tensor, "batch pos columns"]:
-        match value:
-            case Dense(dense):
-                return dense @ op
-            case OneHot(index, _, weight):
-                found = torch.nn.functional.embedding(index, op)
-                return found if weight is None else found * weight[..., None]
+        return at_positions(x, self.wanted)
 
     def op(self, name: str) -> Float[Tensor, "rows columns"]:
         return self.interpreter.ops[name].to(self.device)
@@ -488,7 +326,7 @@ class _Evaluation:
         return operand == ONE and "one" not in self.edits
 
     def combine(self, name: str, values: list[Value]) -> Float[Tensor, "batch pos dims"]:
-        return reduce(torch.add, (self.times(v, self.stored(f"{name}.{i}")) for i, v in enumerate(values)))
+        return reduce(torch.add, (v.times(self.stored(f"{name}.{i}")) for i, v in enumerate(values)))
 
     def root_mean_square(self, x: Float[Tensor, "batch pos dims"], eps: float) -> Float[Tensor, "batch pos"]:
         return (x.square().mean(-1) + eps).sqrt()
@@ -503,7 +341,9 @@ class _Evaluation:
                 return hidden @ self.stored(f"{name}.out") + self.stored(f"{name}.out_bias")
             case PrimitiveFunction(primitive, arguments):
                 run = function_primitives()[primitive].function
-                return run(torch, [self.dense(x) for x in inputs], *arguments).to(self.interpreter.dtype)
+                return run(torch, [x.dense(self.interpreter.dtype) for x in inputs], *arguments).to(
+                    self.interpreter.dtype
+                )
 
     def rounded(self, x: Float[Tensor, "batch pos dims"]) -> Float[Tensor, "batch pos dims"]:
         """Downwards to p bits. What floating-point sums miss a step by still counts as having reached it."""

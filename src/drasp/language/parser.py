@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from lark import Lark, Token, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from torch import Tensor
 
+from drasp.activations import ACTIVATIONS
 from drasp.errors import DraspError
 from drasp.language.function_primitives import function_primitives
 from drasp.language.remarks import read_remark
@@ -36,9 +37,10 @@ from drasp.language.syntax import (
     TensorOp,
 )
 from drasp.language.tensor_primitives import known_texts, parse_primitive
-from drasp.transformer import ACTIVATIONS
 from drasp.vocabulary import Vocabulary
 
+_LONGEST = 200_000  # letters of a line that is no list of tokens
+_MOST_POSITIONS = 1_000_000
 # Lark's trees are not typed: what a node holds is what the grammar says.
 Node: TypeAlias = Any
 
@@ -66,6 +68,11 @@ _TERMINALS = {
 
 def parse(text: str, tensors: Mapping[str, Tensor] | None = None) -> Program:
     """The program that a text stands for. Raises a ProgramError with the place of the first mistake."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > _LONGEST and not line.startswith(("vocab", "special")):
+            raise ProgramError(
+                Place(number, 1), f"found {len(line):,} letters in a line, expected at most {_LONGEST:,}"
+            )
     try:
         tree = _lark().parse(text)
     except UnexpectedInput as error:
@@ -147,7 +154,7 @@ def _read_header(item: Node, header: dict[str, Any]) -> None:
     if name in header:
         raise ProgramError(place, f"`{name} = …` stands here a second time")
     if name == "positions":
-        header[name] = (_whole_number(value, 1), place)
+        header[name] = (_whole_number(value, 1, _MOST_POSITIONS), place)
     else:
         header[name] = (tuple(_token(token) for token in value.children), place)
 
@@ -161,9 +168,9 @@ def _token(token: Token) -> str:
         raise ProgramError(_place(token), f"found {token}, expected a token in JSON's quotes") from None
 
 
-def _whole_number(token: Token, least: int) -> int:
-    if not token.isdigit() or len(token) > 9 or int(token) < least:
-        raise ProgramError(_place(token), f"found {token}, expected a whole number of at least {least}")
+def _whole_number(token: Token, least: int, most: int) -> int:
+    if not token.isdigit() or len(token) > len(str(most)) or not least <= int(token) <= most:
+        raise ProgramError(_place(token), f"found {token}, expected a whole number from {least} to {most:,}")
     return int(token)
 
 

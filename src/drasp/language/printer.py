@@ -1,10 +1,11 @@
 """Writes the text form: what the parser reads back as the same program."""
 
+from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
 
 from drasp.language.remarks import remark
-from drasp.language.syntax import (
+from drasp.language.statements import (
     ONE,
     Argument,
     Function,
@@ -13,30 +14,30 @@ from drasp.language.syntax import (
     Prediction,
     PrimitiveFunction,
     PrimitiveTensor,
-    Program,
     Statement,
     TensorName,
     TensorOp,
 )
 from drasp.language.tables import quote
 from drasp.language.tensor_primitives import print_number, print_primitive
+from drasp.vocabulary import Vocabulary
 
 _WIDTH = 100
 
 
-def to_text(program: Program) -> str:
-    """The whole program, with the header that names its vocabulary."""
+def program_text(vocabulary: Vocabulary, n_positions: int, statements: Sequence[Statement]) -> str:
+    """A program's parts as its text: a header that names the vocabulary, and the numbered lines."""
     header = [
-        _token_list("vocab", program.vocabulary.tokens),
-        _token_list("special", program.vocabulary.special),
-        f"positions = {program.n_positions}",
+        _token_list("vocab", vocabulary.tokens),
+        _token_list("special", vocabulary.special),
+        f"positions = {n_positions}",
     ]
-    return "\n".join(header) + "\n\n" + listing(program) + "\n"
+    return "\n".join(header) + "\n\n" + listing(statements) + "\n"
 
 
-def listing(program: Program) -> str:
+def listing(statements: Sequence[Statement]) -> str:
     """The numbered lines, as a person reads them."""
-    return "\n".join(f"{number}. {_line(line)}" for number, line in enumerate(program.statements, 1))
+    return "\n".join(f"{number}. {_line(line)}" for number, line in enumerate(statements, 1))
 
 
 def _line(statement: Statement) -> str:

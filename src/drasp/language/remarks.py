@@ -1,6 +1,6 @@
 """What stands behind `#`: the sites of a model that a line stands for, and then, behind `;`, a person's own words."""
 
-from drasp.language.syntax import Statement
+from drasp.language.statements import Statement
 from drasp.sites import Site, parse_sites
 
 

@@ -1,6 +1,7 @@
 """Small tensors written out between the parentheses of `op=(…)`.
 
     a: a=-2 b=2; BOS: a=5 *=-1     whole numbers: rows, their columns; `*` is whatever is not named
+    a=5 EOS=-5                     the same for every row: `*: a=5 EOS=-5`; so a tensor with one row is written
     BOS->a; a->a b; b->b EOS       1 where the column is named behind its row, -1 elsewhere
 
 Labels are those of the basis; one that is not a plain word stands in JSON's quotes.
@@ -19,9 +20,10 @@ from drasp.errors import DraspError
 TOKEN = r'"(?:[^"\\]|\\.)*"|\w+'
 _LABEL = rf"(?:{TOKEN}|\*)"
 _ENTRY = rf"{_LABEL}\s*=\s*[+-]?\d{{1,9}}"
-_ROW = rf"{_LABEL}\s*:\s*{_ENTRY}(?:\s+{_ENTRY})*"
+_ENTRIES = rf"{_ENTRY}(?:\s+{_ENTRY})*"
+_ROW = rf"{_LABEL}\s*:\s*{_ENTRIES}"
 _FOLLOWED = rf"{_LABEL}\s*->\s*(?:{TOKEN})(?:\s+(?:{TOKEN}))*"
-TABLE = rf"{_ROW}(?:\s*;\s*{_ROW})*"
+TABLE = rf"{_ROW}(?:\s*;\s*{_ROW})*|{_ENTRIES}"
 FOLLOWERS = rf"{_FOLLOWED}(?:\s*;\s*{_FOLLOWED})*"
 
 _PART = re.compile(
@@ -57,7 +59,8 @@ def _rows(text: str) -> Iterator[Row]:
             if row:
                 yield row
             row = (_unquoted(part["row"]), {})
-        elif row:
+        else:
+            row = row or (None, {})
             row[1][_unquoted(part["column"])] = int(part["value"] or 1)
     if row:
         yield row
@@ -95,19 +98,19 @@ def canonical_text(text: str) -> str | None:
         rows = list(_rows(text))
     except ValueError:
         return None
-    return "; ".join(_row_text(row, "->" in _PART.sub(_arrow, text)) for row in rows)
+    if "->" in _PART.sub(_arrow, text):
+        return "; ".join(f"{_label(label)}->{' '.join(map(_label, entries))}" for label, entries in rows)
+    texts = [(label, " ".join(f"{_label(c)}={value}" for c, value in entries.items())) for label, entries in rows]
+    return "; ".join(_row_text(label, entries, alone=len(rows) == 1) for label, entries in texts)
 
 
 def _arrow(part: re.Match[str]) -> str:
     return "->" if part["row"] is not None and part.group().endswith("->") else ""
 
 
-def _row_text(row: Row, followers: bool) -> str:
-    label, entries = row
-    name = _label(label)
-    if followers:
-        return f"{name}->{' '.join(_label(column) for column in entries)}"
-    return f"{name}: {' '.join(f'{_label(column)}={value}' for column, value in entries.items())}"
+def _row_text(label: str | None, entries: str, alone: bool) -> str:
+    """A row; where it is alone and stands for all, without a label."""
+    return entries if label is None and alone else f"{_label(label)}: {entries}"
 
 
 def _label(label: str | None) -> str:
@@ -124,24 +127,28 @@ def write_table(matrix: Whole, rows: Sequence[str], columns: Sequence[str]) -> s
 def _rows_text(rows: Sequence[str], texts: list[str], shared: str) -> str:
     """With `*` for the rows that have the shared text; then a row without a number in it must be named."""
     named = [
-        f"{quote(label)}: {text or '*=0'}"
+        _row_text(label, text or "*=0", alone=False)
         for label, text in zip(rows, texts, strict=True)
         if text != shared and (text or shared)
     ]
-    return "; ".join([*named, *([f"*: {shared}"] if shared else [])])
+    return "; ".join([*named, *([_row_text(None, shared, alone=not named)] if shared else [])])
 
 
 def _entries_text(values: Int[np.ndarray, " columns"], columns: Sequence[str]) -> str:
     numbers = [int(value) for value in values]
     [(usual, _)] = Counter(numbers).most_common(1)
     entries = [f"{quote(c)}={v}" for c, v in zip(columns, numbers, strict=True) if v != usual]
-    return " ".join([*entries, *([f"*={usual}"] if usual else [])])
+    written = [*entries, *([f"*={usual}"] if usual else [])]
+    # What is not 0 is easier to read than what is, and a `*` for the rest.
+    plain = [f"{quote(c)}={v}" for c, v in zip(columns, numbers, strict=True) if v]
+    return " ".join(plain if len(plain) <= len(written) else written)
 
 
 def write_followers(matrix: Whole, rows: Sequence[str], columns: Sequence[str]) -> str:
-    """Rows with at least one positive entry, and the columns of these."""
+    """Rows with at least one positive entry, and the columns of these; a row that is alone is `*`."""
+    names = [quote(label) for label in rows] if len(rows) > 1 else ["*"]
     return "; ".join(
-        f"{quote(label)}->{' '.join(quote(c) for c, v in zip(columns, values, strict=True) if v > 0)}"
-        for label, values in zip(rows, matrix, strict=True)
+        f"{name}->{' '.join(quote(c) for c, v in zip(columns, values, strict=True) if v > 0)}"
+        for name, values in zip(names, matrix, strict=True)
         if (values > 0).any()
     )

@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from drasp.errors import DraspError
 from drasp.language.bases import Basis, One, Tokens, labels, size
-from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor
+from drasp.language.statements import DEFAULT_SCALE, PrimitiveTensor
 from drasp.language.tables import FOLLOWERS, TABLE, TOKEN, UnknownLabelError, canonical_text, quote, read_table
 
 Matrix = Float[np.ndarray, "rows columns"]

@@ -32,25 +32,27 @@ from drasp.naming.splitting import split
 from drasp.rewriting.provenance import explicit
 from drasp.rewriting.rewrite import fresh_name, reexpress, where_it_matters
 from drasp.rewriting.simplify import simplify
-
-_POSITIONS = 6000
-_MOST_DIMENSIONS = 1200
-_TRIED = 4  # of the functions, those that come nearest
-_MOST_RESIDUAL = 0.5
-_SPLIT_BY = 5  # every so-many-th batch gives the means of what a part does not read
+from drasp.settings import DEFAULT, NamingSettings
 
 
 def name_function(program: Program, function: ElementWise, judge: Judge) -> Program | None:
     """The program with a linear map, a function of the library or a sum of parts instead; None where none will do."""
-    linear = [with_linear(program, function.name, inputs, judge.fit) for inputs in _choices(function)]
+    linear = [
+        with_linear(program, function.name, inputs, judge.fit, judge.settings.least_squares)
+        for inputs in _choices(function)
+    ]
     nearest = sorted((found for found in linear if found), key=lambda found: (simplify(found[0]).lines, found[1]))
     for tried in (constant for found in nearest for constant in _constants(found[0], judge)):
         if judge.passes(program, tried):
             return tried
-    found = [r for r in _replacements(program, function, judge.fit) if r.residual < _MOST_RESIDUAL]
+    found = [
+        r
+        for r in _replacements(program, function, judge.fit, judge.settings)
+        if r.residual < judge.settings.most_residual
+    ]
     # A linear map costs no line, so it goes before all others; of those that come about equally near, the smallest.
     found.sort(key=lambda r: (not r.is_linear, round(r.residual, 2), r.dimensions))
-    named = (tried for r in found[:_TRIED] for tried in _constants(r.program, judge))
+    named = (tried for r in found[: judge.settings.functions] for tried in _constants(r.program, judge))
     named = next((tried for tried in named if judge.passes(program, tried)), None)
     return named if named is not None else _split(program, function, judge)
 
@@ -69,7 +71,7 @@ def _choices(function: ElementWise) -> list[tuple[Operand, ...]]:
 
 def _split(program: Program, function: ElementWise, judge: Judge) -> Program | None:
     """A sum of functions of one variable, where that makes no more lines: those of one-hot variables are tables."""
-    parts = split(program, function.name, judge.fit.part(_SPLIT_BY))
+    parts = split(program, function.name, judge.fit.part(judge.settings.means_by))
     if parts is None or simplify(parts).lines > simplify(program).lines:
         return None
     parts = judge.settled(parts)
@@ -86,10 +88,12 @@ class Replacement:
     is_linear: bool
 
 
-def _replacements(program: Program, function: ElementWise, oracle: Oracle) -> Iterator[Replacement]:
+def _replacements(
+    program: Program, function: ElementWise, oracle: Oracle, settings: NamingSettings = DEFAULT.naming
+) -> Iterator[Replacement]:
     """Functions of all inputs, and of each of them alone."""
     *_, inputs = _choices(function)
-    samples = _Samples.of(program, function, inputs, oracle)
+    samples = Samples.of(program, function, inputs, oracle, settings.positions)
     # Where a function is only projected, a linear map of all inputs has been tried before.
     only_projected = all(isinstance(reader, Project) for reader in program.readers(function.name))
     skipped = ("no_op", "keep") if only_projected else ("keep",)
@@ -99,20 +103,23 @@ def _replacements(program: Program, function: ElementWise, oracle: Oracle) -> It
             takes = len(chosen) > 1 if primitive.inputs is None else primitive.inputs == len(chosen)
             for arguments in primitive.tried if takes and primitive.name not in skipped else ():
                 try:
-                    found = _replaced(program, function, chosen, PrimitiveFunction(primitive.name, arguments), some)
+                    new = PrimitiveFunction(primitive.name, arguments)
+                    found = replaced_by(program, function, chosen, new, some, settings.most_dimensions)
                 except DraspError:
                     continue  # it makes no sense for these inputs
                 if found is not None:
                     yield found
 
 
-def _replaced(
+def replaced_by(
     program: Program,
     function: ElementWise,
     inputs: tuple[Operand, ...],
     primitive: PrimitiveFunction,
-    samples: "_Samples",
+    samples: "Samples",
+    most_dimensions: int = DEFAULT.naming.most_dimensions,
 ) -> Replacement | None:
+    """The program with a function of the library, and a linear map behind it, in the place of an MLP."""
     new = replace(function, name=fresh_name(program, f"{function.name}_named"), inputs=inputs, function=primitive)
     statements: list[Statement] = []
     for statement in program.statements:
@@ -120,7 +127,7 @@ def _replaced(
     wider = replace(program, statements=tuple(statements))
     # Refuses functions that make no sense here.
     dimensions = size(basis_of(wider, Operand(new.name)))
-    if dimensions > _MOST_DIMENSIONS:
+    if dimensions > most_dimensions:
         return None
     run = function_primitives()[primitive.primitive].function
     values = run(torch, samples.inputs, *primitive.arguments).float()
@@ -143,7 +150,7 @@ def nearest_map(x: Float[Tensor, "n new"], y: Float[Tensor, "n old"]) -> tuple[F
 
 
 @dataclass(frozen=True)
-class _Samples:
+class Samples:
     """Values of the inputs and of the MLP, where they matter."""
 
     inputs: list[Float[Tensor, "n _"]]
@@ -151,7 +158,14 @@ class _Samples:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, program: Program, function: ElementWise, inputs: tuple[Operand, ...], oracle: Oracle) -> "_Samples":
+    def of(
+        cls,
+        program: Program,
+        function: ElementWise,
+        inputs: tuple[Operand, ...],
+        oracle: Oracle,
+        positions: int = DEFAULT.naming.positions,
+    ) -> "Samples":
         interpreter = Interpreter.of(program)
         columns: list[list[Tensor]] = []
         count = 0
@@ -160,7 +174,7 @@ class _Samples:
             matters = where_it_matters(program, [function.name], batch)
             columns.append([v[matters] for v in values])
             count += len(columns[-1][0])
-            if count >= _POSITIONS:
+            if count >= positions:
                 break
-        joined = [torch.cat(parts)[:_POSITIONS] for parts in zip(*columns, strict=True)]
+        joined = [torch.cat(parts)[:positions] for parts in zip(*columns, strict=True)]
         return cls(joined[:-1], joined[-1])

@@ -29,7 +29,7 @@ _ONE_HOT = 0.95  # mean of the largest attention weight, from which on attention
 
 
 @dataclass(frozen=True)
-class Value:
+class VariableValue:
     """A variable's value at some position, by its largest entries."""
 
     variable: str
@@ -40,7 +40,7 @@ class Value:
 class Sample:
     """`promoted` is a token's logit; with softmax, above the best of the other tokens."""
 
-    inputs: tuple[Value, ...]
+    inputs: tuple[VariableValue, ...]
     promoted: float
 
 
@@ -66,7 +66,7 @@ class QueryKind:
     """A cluster of queries: how many of them there are, their mean, and the keys with the highest and lowest scores."""
 
     share: float
-    query: tuple[Value, ...]
+    query: tuple[VariableValue, ...]
     most: tuple[Sample, ...]
     least: tuple[Sample, ...]
 
@@ -151,11 +151,11 @@ class _Seen:
         found = self.interpreter.values(self.ids, self.positions, operands)
         return [value.flatten(0, 1)[self.chosen] for value in found]
 
-    def shown(self, operand: Operand, value: Float[Tensor, " dims"]) -> Value:
+    def shown(self, operand: Operand, value: Float[Tensor, " dims"]) -> VariableValue:
         names = labels(basis_of(self.program, operand))
         largest = value.abs().argsort(descending=True)[:_ENTRIES].tolist()
         entries = tuple((names[i], float(value[i])) for i in largest if abs(float(value[i])) > 1e-3)
-        return Value(operand.variable, entries)
+        return VariableValue(operand.variable, entries)
 
     def through(self, start: Tensor, path: Path, name: str) -> Tensor:
         """What becomes of a variable along a path, if it is attended to alone."""
@@ -202,7 +202,7 @@ class _Seen:
         order = scores.argsort(descending=True).tolist()
 
         def first(indices: Sequence[int]) -> tuple[Sample, ...]:
-            found: dict[tuple[Value, ...], Sample] = {}
+            found: dict[tuple[VariableValue, ...], Sample] = {}
             for i in indices:
                 values = tuple(
                     self.shown(o, v[i]) for o, v in zip(operands, inputs, strict=True) if o.variable != "one"
@@ -302,7 +302,7 @@ def _reversed_samples(samples: tuple[Sample, ...]) -> list[str]:
     return [f"  {sample.promoted:+9.2f}   {_values(sample.inputs)}" for sample in reversed(samples)]
 
 
-def _values(values: tuple[Value, ...]) -> str:
+def _values(values: tuple[VariableValue, ...]) -> str:
     return "; ".join(
         f"{value.variable}: " + (" ".join(f"{name}={x:.2g}" for name, x in value.entries) or "0") for value in values
     )

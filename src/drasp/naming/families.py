@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 
 import numpy as np
@@ -10,7 +10,14 @@ from jaxtyping import Bool, Float
 
 from drasp.language.bases import Basis, One, Positions, Tokens, size
 from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor
-from drasp.language.tensor_primitives import NotApplicable, build, parameter_kinds, tensor_primitives
+from drasp.language.tensor_primitives import (
+    NotApplicable,
+    TensorPrimitive,
+    build,
+    parameter_kinds,
+    tensor_primitives,
+)
+from drasp.settings import DEFAULT, NamingSettings
 from drasp.vocabulary import Vocabulary
 
 Matrix = Float[np.ndarray, "rows columns"]
@@ -18,9 +25,7 @@ Matrix = Float[np.ndarray, "rows columns"]
 ZEROS = PrimitiveTensor("zeros")
 _OFFSETS = [step for step in range(-8, 9) if step]
 _WHOLE = range(7)
-_NEAREST = 3  # that are worth a try
-_PAIRS = 5  # of one for ordinary and one for special tokens
-_LEAST_SCORE = 0.25
+_NO_POWER = 1e-12
 _OF_POSITIONS = ("window", "every_kth")
 _BETWEEN_ORDERED = ("kth_diagonal", "next_above", "above", "below")
 _OF_ORDERED_KEYS = ("decreasing", "increasing")
@@ -56,28 +61,37 @@ class Candidate:
 
 
 def candidates(
-    tensor: Matrix, usage: Matrix, rows: Basis, columns: Basis, statement: str, shift: bool
+    tensor: Matrix,
+    usage: Matrix,
+    rows: Basis,
+    columns: Basis,
+    statement: str,
+    shift: bool,
+    chosen: NamingSettings = DEFAULT.naming,
 ) -> list[Candidate]:
     """The best of the library, at fitted scales; `shift` says that a row may be raised as a whole.
 
     `usage` says how often an entry plays a part. Special tokens may have a tensor of their own.
     """
     everywhere = np.ones_like(tensor, dtype=bool)
-    whole = [
-        Candidate(op, None, score) for op, score in _nearest(tensor, usage, everywhere, rows, columns, statement, shift)
-    ]
+    nearest = partial(
+        _nearest, tensor, usage, rows=rows, columns=columns, statement=statement, shift=shift, chosen=chosen
+    )
+    whole = [Candidate(op, None, score) for op, score in nearest(everywhere)]
     special = _special(rows, columns)
     if special is None:
         return whole
-    parts = [_nearest(tensor, usage, part, rows, columns, statement, shift) for part in (~special, special)]
+    parts = [nearest(part) for part in (~special, special)]
     # The places of special tokens in the vocabulary are an accident.
     parts[1] = [(op, score) for op, score in parts[1] if isinstance(rows, One) or op.primitive not in _BETWEEN_ORDERED]
-    shares = [float((usage * part).sum() / usage.sum()) for part in (~special, special)]
+    # A correlation is the root of the share of the variance that is explained.
+    power = [_power(_centred(tensor, usage * part, shift), usage * part) for part in (~special, special)]
+    ordinary, others = (each / max(sum(power), _NO_POWER) for each in power)
     split = [
-        Candidate(op, other, shares[0] * score + shares[1] * other_score)
+        Candidate(op, other, (ordinary * score**2 + others * other_score**2) ** 0.5)
         for (op, score), (other, other_score) in product(*parts)
     ]
-    return whole + sorted(split, key=lambda c: -c.score)[:_PAIRS]
+    return whole + sorted(split, key=lambda c: -c.score)[: chosen.pairs]
 
 
 def _special(rows: Basis, columns: Basis) -> Bool[np.ndarray, "rows columns"] | None:
@@ -98,26 +112,31 @@ def _nearest(
     columns: Basis,
     statement: str,
     shift: bool,
+    chosen: NamingSettings,
 ) -> list[tuple[PrimitiveTensor, float]]:
     """Nothing at all, and what correlates most; those of one primitive differ in their parameters."""
     weights = usage * part
     mine = _centred(tensor, weights, shift)
-    power = float((weights * mine**2).sum())
+    power = _power(mine, weights)
     found: list[tuple[PrimitiveTensor, float]] = []
     for op, matrix in library(rows, columns, statement):
         theirs = _centred(matrix, weights, shift)
-        energy = float((weights * theirs**2).sum())
-        if energy < 1e-12 or power < 1e-12:
+        energy = _power(theirs, weights)
+        if min(energy, power) < _NO_POWER:
             continue
         overlap = float((weights * mine * theirs).sum())
         score = abs(overlap) / (energy * power) ** 0.5
-        if score > _LEAST_SCORE:
+        if score > chosen.least_correlation:
             found.append((replace(op, scale=float(f"{overlap / energy:.2g}")), score))
     # Some differ only in what no input can tell apart (first and last, say): of these a positive one, rather a token
     # by its name than by its place, a step only where nothing else leads there, and many steps at last.
     found.sort(key=lambda pair: (-round(pair[1], 9), pair[0].scale < 0, _PREFERENCE.get(pair[0].primitive, 1)))
     distinct = {round(score, 9): (op, score) for op, score in reversed(found)}
-    return [(ZEROS, 0.0), *list(reversed(distinct.values()))[:_NEAREST]]
+    return [(ZEROS, 0.0), *list(reversed(distinct.values()))[: chosen.nearest]]
+
+
+def _power(matrix: Matrix, weights: Matrix) -> float:
+    return float((weights * matrix**2).sum())
 
 
 def _centred(matrix: Matrix, weights: Matrix, shift: bool) -> Matrix:
@@ -128,13 +147,20 @@ def _centred(matrix: Matrix, weights: Matrix, shift: bool) -> Matrix:
     return matrix - means
 
 
-@lru_cache(maxsize=8)
 def library(rows: Basis, columns: Basis, statement: str) -> tuple[tuple[PrimitiveTensor, Matrix], ...]:
     """Every tensor of the library that exists for these sides, once, with usual parameters."""
+    return _all_of(tuple(tensor_primitives().values()), rows, columns, statement)
+
+
+# What is registered is part of the key: a primitive that a notebook adds after the first use is seen.
+@lru_cache(maxsize=8)
+def _all_of(
+    primitives: tuple[TensorPrimitive, ...], rows: Basis, columns: Basis, statement: str
+) -> tuple[tuple[PrimitiveTensor, Matrix], ...]:
     side = columns if isinstance(columns, Tokens) else rows
     vocabulary = side.vocabulary if isinstance(side, Tokens) else None
     found: dict[bytes, tuple[PrimitiveTensor, Matrix]] = {}
-    for primitive in tensor_primitives().values():
+    for primitive in primitives:
         if not _means_something(primitive.name, rows, columns):
             continue
         kinds = parameter_kinds(primitive, statement)

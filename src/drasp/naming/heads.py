@@ -18,8 +18,6 @@ from drasp.rewriting.rewrite import dtype_of, reexpress, where_it_matters
 from drasp.rewriting.simplify import simplify
 from drasp.sequences import Sequences
 
-_ALIKE = 0.95  # overlap of attention weights
-
 
 def merge_heads(program: Program, judge: Judge) -> Program:
     """The program in which aggregates of one variable that attend alike are one."""
@@ -35,7 +33,7 @@ def _merged(program: Program, judge: Judge) -> Program | None:
         return None
     likeness = _overlaps(program, pairs, judge.fit)
     for _, (kept, gone) in sorted(zip(likeness, pairs, strict=True), key=lambda each: -each[0]):
-        if likeness[pairs.index((kept, gone))] < _ALIKE:
+        if likeness[pairs.index((kept, gone))] < judge.settings.alike:
             break
         merged = _as_one(program, kept, gone)
         if merged is not None and judge.passes(program, merged):

@@ -15,26 +15,17 @@ import torch
 from drasp.causal.attention import attention
 from drasp.causal.edited import edited
 from drasp.causal.interchange import interchange
+from drasp.causal.measures import LEAST_EDITED
 from drasp.causal.mechanism import Mechanism
-from drasp.causal.swaps import origin_of
-from drasp.causal.trials import Trials
-from drasp.decompiler.lines import with_bias
-from drasp.decompiler.standards import LEAST_EDITED, lowest
+from drasp.causal.origins import origin_of
+from drasp.causal.trials import Trials, lowest
 from drasp.fitting.descent import fit_tensors
+from drasp.fitting.dropping import with_bias
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import Norm, Program, Statement, once
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import bias_of
-
-TOLERANCE = 0.01  # of agreement, that all names together may cost
-_OF_EACH = 0.004  # the same, of one: what costs more says something else than the line did
-PATIENCE = 4  # failures in a row that end a pass: what is long and has no names yet will hardly get any
-LEAST_INTERCHANGE = 0.93  # share alike where it matters; what is reported asks for 0.9
-_NAMED_OVERLAP = 0.55  # of attention: a name may harden what is soft; what is reported asks for 0.5
-_LOST = 0.02  # of the answers that edits change, that all names together may cost
-_FEWEST = 12  # cases that say anything
-_NEGLIGIBLE = 0.02  # of the sources, that change an answer
-_SETTLED_ON, _STEPS = 5, 10  # batches and steps
+from drasp.settings import DEFAULT, NamingSettings
 
 Line = TypeVar("Line", bound=Statement)
 
@@ -53,28 +44,37 @@ class Judge:
     trials: Trials
     floor: float
     least: float
+    settings: NamingSettings = DEFAULT.naming
 
     @classmethod
-    def of(cls, own: Program, fit: Oracle, check: Oracle, trials: Trials, least: float = 0.0) -> "Judge":
+    def of(
+        cls,
+        own: Program,
+        fit: Oracle,
+        check: Oracle,
+        trials: Trials,
+        least: float = 0.0,
+        settings: NamingSettings = DEFAULT.naming,
+    ) -> "Judge":
         """Asks for what the program reaches, but for the tolerance; never for less than `least` if it reaches that."""
-        return cls(own, fit, check, trials, 1.0, least).afresh(own)
+        return cls(own, fit, check, trials, 1.0, least, settings).afresh(own)
 
     def afresh(self, program: Program) -> "Judge":
         """The same judge, who asks for the agreement of a program that has lost lines by now."""
         match = self.match(program)
-        return replace(self, floor=min(match, max(match - TOLERANCE, self.least)))
+        return replace(self, floor=min(match, max(match - self.settings.tolerance, self.least)))
 
     def match(self, program: Program) -> float:
         return once(program.of_numbers, (self.check, "match"), lambda: self.check.match(answering(program)).value)
 
     def answers(self, before: Program, after: Program) -> bool:
         """Whether a program still agrees with the model, and nearly as often as the one before."""
-        floor = max(self.floor, self.match(before) - _OF_EACH)
+        floor = max(self.floor, self.match(before) - self.settings.of_each)
         return self.check.match_if(answering(after), floor) >= floor
 
     @cached_property
     def edited_floor(self) -> float:
-        return min(LEAST_EDITED, self.edited(self.own) - _LOST)
+        return min(LEAST_EDITED, self.edited(self.own) - self.settings.lost)
 
     def edited(self, program: Program) -> float:
         """The share of answers changed by an edit that the program gives too, of the kind where it is lowest."""
@@ -88,14 +88,14 @@ class Judge:
 
         return once(program.of_numbers, (self.trials, "overlap"), found)
 
-    def passes(
-        self, before: Program, after: Program, least: float = LEAST_INTERCHANGE, overlap: float = _NAMED_OVERLAP
-    ) -> bool:
+    def passes(self, before: Program, after: Program, least: float | None = None, overlap: float | None = None) -> bool:
         """Whether a program that differs from the one before gives the model's answers, and by the same means.
 
         One with more lines says nothing more simply. Scores that are the same on every input have no case: then only
         where heads look tells what they do.
         """
+        least = self.settings.least_interchange if least is None else least
+        overlap = self.settings.least_overlap if overlap is None else overlap
         return (
             simplify(after).lines <= simplify(before).lines
             and self.answers(before, after)
@@ -121,21 +121,21 @@ class Judge:
     def interchange(self, program: Program, lines: list[str]) -> dict[str, float]:
         """For lines that were replaced, how often taking them from a source has the effect that it had before."""
         found = interchange(program, self.trials, self.own, lines)
-        return {name: float(o.cases.values.mean()) for name, o in found.items() if len(o.cases) >= _FEWEST}
+        return {name: float(o.cases.values.mean()) for name, o in found.items() if len(o.cases) >= self.settings.fewest}
 
     def matters(self, program: Program, line: str) -> bool:
         """Whether a line, taken from a source, ever changes more than a few answers."""
         if line in Mechanism.of(program).without_sites or line not in Mechanism.of(program).lines:
             return False
         found = interchange(program, self.trials, program, [line])[line]
-        return len(found.cases) > _NEGLIGIBLE * len(self.trials)
+        return len(found.cases) > self.settings.negligible * len(self.trials)
 
     def settled(self, program: Program) -> Program:
         """The program whose output has another constant, the bias, which is settled as when edges are cut."""
         program = with_bias(program)
         bias = bias_of(program)
-        pool = self.fit.part(max(1, round(len(self.fit.batches) / _SETTLED_ON)))
-        return fit_tensors(program, bias.tensor_names if bias else (), pool, _STEPS)
+        pool = self.fit.part(max(1, round(len(self.fit.batches) / self.settings.settled_by)))
+        return fit_tensors(program, bias.tensor_names if bias else (), pool, self.settings.settling_steps)
 
     def closeness(self, program: Program) -> float:
         """Agreement on a small part of the pool, for ranking; ties go to the smaller loss."""
@@ -156,11 +156,14 @@ def changed_lines(before: Program, after: Program) -> list[str]:
 
 
 def in_turn(
-    program: Program, kinds: tuple[type[Line], ...], attempt: Callable[[Program, Line], Program | None]
+    program: Program,
+    kinds: tuple[type[Line], ...],
+    attempt: Callable[[Program, Line], Program | None],
+    patience: int,
 ) -> Program:
     """The program after an attempt at each line of these kinds that has no name yet.
 
-    After several failures in a row, no more attempts are made.
+    After `patience` failures in a row, no more attempts are made.
     """
     failures = 0
     for name in [s.name for s in program.statements if isinstance(s, kinds) and s.tensor_names]:
@@ -168,6 +171,6 @@ def in_turn(
         # What has gone, or got its name, together with another is done.
         better = attempt(program, line) if isinstance(line, kinds) and line.tensor_names else program
         program, failures = (program, failures + 1) if better is None else (better, 0)
-        if failures == PATIENCE:
+        if failures == patience:
             break
     return program

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from drasp.decompiler.lines import with_bias
+from drasp.fitting.dropping import with_bias
 from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
 from drasp.language.bases import size
@@ -24,17 +24,21 @@ from drasp.language.syntax import (
 )
 from drasp.rewriting.provenance import handed_on, with_sites, without_heard
 from drasp.rewriting.tidy import bias_of, changed
+from drasp.settings import DEFAULT
 from drasp.sites import joined
 
-_MOST_ROWS = 8000  # answers for least squares
 
-
-def with_linear(program: Program, name: str, inputs: Sequence[Operand], oracle: Oracle) -> tuple[Program, float] | None:
+def with_linear(
+    program: Program,
+    name: str,
+    inputs: Sequence[Operand],
+    oracle: Oracle,
+    most_answers: int = DEFAULT.naming.least_squares,
+) -> tuple[Program, float] | None:
     """The program in which projects of an MLP are projects of some of what it reads; None where others read it too.
 
-    The map is the linear one that comes nearest to what the MLP itself says, where answers count; with it comes the
-    share
-    of the variance that it leaves unexplained.
+    The map is the linear one that comes nearest to what the MLP itself says, where answers count (at most
+    `most_answers` of them); with it comes the share of the variance that it leaves unexplained.
     """
     program = with_bias(program)
     statement, bias = program.find(name), bias_of(program)
@@ -43,7 +47,7 @@ def with_linear(program: Program, name: str, inputs: Sequence[Operand], oracle: 
         return None
     if not all(isinstance(r, Project) and not r.input.norm and r.tensor_names for r in readers):
         return None
-    maps, constant, residual = _nearest_linear(program, inputs, name, oracle)
+    maps, constant, residual = _nearest_linear(program, inputs, name, oracle, most_answers)
     [target] = bias.tensor_names
     tensors = dict(program.tensors)
     new: dict[str, Statement | None] = {}
@@ -83,7 +87,7 @@ def _reading_only(program: Program, function: ElementWise, inputs: Sequence[Oper
 
 @torch.no_grad()
 def _nearest_linear(
-    program: Program, inputs: Sequence[Operand], name: str, oracle: Oracle
+    program: Program, inputs: Sequence[Operand], name: str, oracle: Oracle, most_answers: int
 ) -> tuple[list[Float[Tensor, "_ dims"]], Float[Tensor, " dims"], float]:
     """Least squares from the inputs, and a constant, to the variable; and the share of the variance that it leaves."""
     interpreter = Interpreter.of(program)
@@ -94,7 +98,7 @@ def _nearest_linear(
         *read, said = interpreter.values(batch.inputs.ids, batch.inputs.positions, [*inputs, ONE, Operand(name)])
         left.append(batch.at_counted(torch.cat(read, -1))[batch.valid])
         right.append(batch.at_counted(said)[batch.valid])
-    every = 1 + sum(map(len, left)) // _MOST_ROWS
+    every = 1 + sum(map(len, left)) // most_answers
     x, y = torch.cat(left)[::every].double(), torch.cat(right)[::every].double()
     # Columns may depend on each other (shares add up to one): the smallest of all solutions.
     solution = torch.linalg.pinv(x, rtol=1e-6) @ y

@@ -4,13 +4,12 @@ Pruning may keep them where it is short of agreement. Constants are often such: 
 constant in the stream is divided by it, and takes a select, an aggregate and a project of its own.
 """
 
-from drasp.decompiler.lines import drop_line, operand_means, with_bias
-from drasp.decompiler.standards import LEAST_OVERLAP
+from drasp.causal.measures import LEAST_OVERLAP
+from drasp.fitting.dropping import drop_line, with_bias
+from drasp.fitting.means import operand_means
 from drasp.language.syntax import ONE, Norm, Program, Project, Select
 from drasp.naming.judge import Judge
 from drasp.rewriting.simplify import simplify
-
-_MEANS_BY = 5  # every so-many-th batch gives the means that are left behind
 
 
 def drop_negligible(program: Program, judge: Judge) -> Program:
@@ -19,7 +18,7 @@ def drop_negligible(program: Program, judge: Judge) -> Program:
     Each may cost some agreement, as a line that is cut of a graph may.
     """
     judge = judge.afresh(program)
-    means = operand_means(program, judge.fit.part(_MEANS_BY))
+    means = operand_means(program, judge.fit.part(judge.settings.means_by))
     for line in (s for s in program.statements if isinstance(s, Select | Project | Norm)):
         constant = ONE in line.operands and not isinstance(line, Norm)
         if constant or judge.matters(program, line.name):

@@ -1,6 +1,7 @@
 """From a pruned program to one that a person reads: the passes, in order."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from drasp.causal.trials import Trials
 from drasp.fitting.oracle import Oracle
@@ -11,10 +12,19 @@ from drasp.naming.judge import Judge, in_turn
 from drasp.naming.negligible import drop_negligible
 from drasp.naming.rounding import round_projects, round_selects
 from drasp.naming.tensors import name_projects, name_select, name_tables
+from drasp.passes import Pass
 from drasp.rewriting.simplify import simplify
+from drasp.settings import DEFAULT, NamingSettings
 
 # Hears which pass begins, with what program, and how often that agrees with the model.
 Report = Callable[[str, Program, float], None]
+
+
+@dataclass(frozen=True)
+class NamingPass(Pass[Program, Judge]):
+    """A step to a simpler program that the judge lets pass; after one that drops lines, it judges afresh."""
+
+    drops_lines: bool = False
 
 
 def _silent(_name: str, _program: Program, _match: float) -> None:
@@ -22,20 +32,25 @@ def _silent(_name: str, _program: Program, _match: float) -> None:
 
 
 def name_program(
-    program: Program, fit: Oracle, check: Oracle, trials: Trials, least: float = 0.0, report: Report = _silent
+    program: Program,
+    fit: Oracle,
+    check: Oracle,
+    trials: Trials,
+    least: float = 0.0,
+    report: Report = _silent,
+    settings: NamingSettings = DEFAULT.naming,
 ) -> Program:
     """The same answers by the same means, but for a hundredth of the inputs, from lines that say what they do.
 
     Agreement on `check` does not fall below `least` if it is above.
     """
     program = simplify(program)
-    judge = Judge.of(program, fit, check, trials, least)
-    report("drop negligible lines", program, judge.match(program))
-    program = drop_negligible(program, judge)
-    judge = judge.afresh(program)
-    for step in (merge_heads, name_lines, name_projects, round_projects, name_tables, round_selects):
-        report(step.__name__.replace("_", " "), program, judge.match(program))
-        program = simplify(step(program, judge))
+    judge = Judge.of(program, fit, check, trials, least, settings)
+    for step in PASSES:
+        if step.name not in settings.without:
+            report(step.name, program, judge.match(program))
+            program = simplify(step.run(program, judge))
+            judge = judge.afresh(program) if step.drops_lines else judge
     return program
 
 
@@ -56,4 +71,15 @@ def _name_each_line(program: Program, judge: Judge) -> Program:
     def attempt(now: Program, line: Select | ElementWise) -> Program | None:
         return name_select(now, line, judge) if isinstance(line, Select) else name_function(now, line, judge)
 
-    return in_turn(program, (Select, ElementWise), attempt)
+    return in_turn(program, (Select, ElementWise), attempt, judge.settings.patience)
+
+
+PASSES = (
+    NamingPass("drop negligible lines", "lines", drop_negligible, drops_lines=True),
+    NamingPass("merge heads", "lines", merge_heads),
+    NamingPass("name lines", "lines", name_lines),
+    NamingPass("name projects", "lines", name_projects),
+    NamingPass("round projects", "lines", round_projects),
+    NamingPass("name tables", "lines", name_tables),
+    NamingPass("round selects", "lines", round_selects),
+)

@@ -1,7 +1,7 @@
 """Naming as a whole: a program and its model in, the named program out, with its agreement measured afresh."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,10 +12,10 @@ from drasp.measure import Share
 from drasp.model_files import digest
 from drasp.naming.pipeline import Report, name_program
 from drasp.output_folder import MARK
+from drasp.primitives import count_primitives
 from drasp.records import Record, drasp_version
-from drasp.rewriting.parts import count_primitives
 from drasp.tasks import Task
-from drasp.transformer import Transformer
+from drasp.transformer import Transformer, in_single_precision
 
 _POOL = 480
 _FRESH = 2000
@@ -23,7 +23,7 @@ _TRIALS = Amount(from_task=64, of_each_edit=48)
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedProgram:
     program: Program
     model_digest: str
     task: str
@@ -52,13 +52,15 @@ class Named:
         return program_files(self.program) | {MARK: record.to_text().encode()}
 
 
-def name_and_measure(program: Program, transformer: Transformer, task: Task, seed: int, report: Report) -> Named:
+def name_and_measure(program: Program, transformer: Transformer, task: Task, seed: int, report: Report) -> NamedProgram:
     """Names are found on two pools of inputs, and the agreement is that on a third."""
     start = time.perf_counter()
+    original, transformer = transformer, in_single_precision(transformer)
+    program = replace(program, tensors={name: tensor.float() for name, tensor in program.tensors.items()})
     rng = np.random.default_rng(seed)
     fit = Oracle.draw(transformer, task, _POOL, rng, batch_size=24)
     check = Oracle.draw(transformer, task, _POOL, rng, batch_size=60)
     named = name_program(program, fit, check, Trials.draw(transformer, task, _TRIALS, rng), report=report)
     fresh = Oracle.draw(transformer, task, _FRESH, rng, batch_size=100)
     match, before = (fresh.match(answering(p)) for p in (named, program))
-    return Named(named, digest(transformer), task.name, seed, match, before, time.perf_counter() - start)
+    return NamedProgram(named, digest(original), task.name, seed, match, before, time.perf_counter() - start)

@@ -21,15 +21,7 @@ from drasp.naming.judge import Judge, in_turn
 from drasp.naming.tensors import select_usage
 from drasp.rewriting.rewrite import dense_ops
 from drasp.rewriting.tidy import changed
-
-LEAST_ROUNDED = 0.97  # share alike under interchange: more numbers cost nothing but looks
-_LARGEST = range(1, 31)  # what a tensor's largest entry is rounded to
-_MARGIN = 1e-3  # of the largest entry: nearer to 0, a logit's sign is an accident of rounding
-_SLACK = 2e-4  # of the answers, that rounding a column may change
-_MOST_ENTRIES = 40  # of a table that is written out
-# The same, where the whole program must be run: what counts to 150 takes numbers of three digits.
-_STEPS = (1, 2, 3, 4, 6, 10, 16, 30, 100, 300, 1000)
-_MOST_TRIED = 200  # entries that are tried one by one whether they can be 0
+from drasp.settings import NamingSettings
 
 
 def round_projects(program: Program, judge: Judge) -> Program:
@@ -38,19 +30,19 @@ def round_projects(program: Program, judge: Judge) -> Program:
     stored = [p for p in fit.projects if isinstance(p.op, TensorName)]
     if not stored:
         return program
-    ops = _without_unseen_rows(fit, fit.stacked(dense_ops(program)))
+    ops, chosen = _without_unseen_rows(fit, fit.stacked(dense_ops(program))), judge.settings
     if len(stored) == len(fit.projects):
 
         def passing(whole: Rows) -> Program | None:
             if check.agreement(whole) < judge.floor:
                 return None
-            return _if_it_passes(program, _written(program, fit, whole, scale=DEFAULT_SCALE), judge)
+            return _if_it_passes(program, _written(program, fit, whole, DEFAULT_SCALE, chosen.most_entries), judge)
 
-        for whole in _all_at_once(fit, check, ops, judge.floor):
+        for whole in _all_at_once(fit, check, ops, judge):
             if (rounded := passing(whole)) is not None:
                 return rounded
         level = ops - ops.median(1, keepdim=True).values if fit.output == "softmax" else ops
-        if (rounded := _coarsest(lambda largest: passing(_rounded(level, largest)))) is not None:
+        if (rounded := _coarsest(chosen.steps, lambda largest: passing(_rounded(level, largest)))) is not None:
             return rounded
     written = [p for p in stored if not isinstance(op_bases(program, p)[0], Space)]
     together = _rounded_together(program, written, judge) if len(written) > 1 else None
@@ -62,16 +54,16 @@ def round_projects(program: Program, judge: Judge) -> Program:
 
 
 def _if_it_passes(program: Program, rounded: Program | None, judge: Judge) -> Program | None:
-    return rounded if rounded is not None and judge.passes(program, rounded, LEAST_ROUNDED) else None
+    return rounded if rounded is not None and judge.passes(program, rounded, judge.settings.least_rounded) else None
 
 
-def _all_at_once(fit: Head, check: Head, ops: Rows, floor: float) -> Iterator[Rows]:
+def _all_at_once(fit: Head, check: Head, ops: Rows, judge: Judge) -> Iterator[Rows]:
     """Signs where they are enough; else the smallest whole numbers."""
-    if (signs := _signs(fit, ops, check, floor)) is not None:
+    if (signs := _signs(fit, ops, check, judge.floor)) is not None:
         yield signs
     if fit.output == "sigmoid":
-        yield _by_column(fit, ops)
-    elif (whole := _by_step(check, ops, floor)) is not None:
+        yield _by_column(fit, ops, judge.settings)
+    elif (whole := _by_step(check, ops, judge.floor, judge.settings)) is not None:
         yield whole
 
 
@@ -90,23 +82,23 @@ def _signs(head: Head, ops: Rows, check: Head, floor: float) -> Rows | None:
     return signs if good else None
 
 
-def _by_column(head: Head, ops: Rows) -> Rows:
+def _by_column(head: Head, ops: Rows, chosen: NamingSettings) -> Rows:
     """For each token the smallest whole numbers that decide on it as before."""
-    return torch.stack([_whole_column(head, ops[:, token], token) for token in range(ops.shape[1])], 1)
+    return torch.stack([_whole_column(head, ops[:, token], token, chosen) for token in range(ops.shape[1])], 1)
 
 
-def _whole_column(head: Head, column: Tensor, token: int) -> Tensor:
+def _whole_column(head: Head, column: Tensor, token: int, chosen: NamingSettings) -> Tensor:
     said = head.said[:, token]
     if not said.any():
         return torch.zeros_like(column)
 
     def misses(tried: Tensor) -> int:
         logits = head.features @ tried
-        clear = logits.abs() > _MARGIN * tried.abs().amax()
+        clear = logits.abs() > chosen.accident * tried.abs().amax()
         return int((((logits > 0) != said) | ~clear).sum())
 
-    allowed = misses(column) + int(_SLACK * len(said))
-    rounded = (_rounded(column, largest) for largest in _LARGEST)
+    allowed = misses(column) + int(chosen.slack * len(said))
+    rounded = (_rounded(column, largest) for largest in range(1, chosen.column_steps + 1))
     whole = next((tried for tried in rounded if misses(tried) <= allowed), None)
     if whole is None:
         return column
@@ -122,15 +114,15 @@ def _rounded(tensor: Tensor, largest: int) -> Tensor:
     return (tensor * (largest / tensor.abs().amax().clamp(min=1e-30))).round()
 
 
-def _by_step(check: Head, ops: Rows, floor: float) -> Rows | None:
+def _by_step(check: Head, ops: Rows, floor: float, chosen: NamingSettings) -> Rows | None:
     """One step for the whole tensor; a row may be raised as a whole, so that most of it is 0."""
     level = ops - ops.median(1, keepdim=True).values
-    rounded = (_rounded(level, largest) for largest in _STEPS)
+    rounded = (_rounded(level, largest) for largest in chosen.steps)
     whole = next((tried for tried in rounded if check.agreement(tried) >= floor), None)
     if whole is None:
         return None
     entries = whole.nonzero()
-    for row, column in entries.tolist() if len(entries) <= _MOST_TRIED else ():
+    for row, column in entries.tolist() if len(entries) <= chosen.most_zeros else ():
         fewer = whole.clone()
         fewer[row, column] = 0
         whole = fewer if check.agreement(fewer) >= floor else whole
@@ -152,25 +144,25 @@ def _rounded_together(program: Program, projects: Sequence[Project], judge: Judg
             step = max(float(f"{float(mine.abs().amax()) / largest:.2g}"), 1e-30)
             whole = (mine / step).round()
             tried[fit.slices()[project.name]] = whole * step
-            table = _with_table(written, project, whole, step)
+            table = _with_table(written, project, whole, step, judge.settings.most_entries)
             if table is None:
                 return None
             written = table
         return _if_it_passes(program, written, judge) if check.agreement(tried) >= judge.floor else None
 
-    return _coarsest(rounded)
+    return _coarsest(judge.settings.steps, rounded)
 
 
-def _coarsest(rounded: Callable[[int], Program | None]) -> Program | None:
+def _coarsest(steps: Sequence[int], rounded: Callable[[int], Program | None]) -> Program | None:
     """What the smallest of the steps gives that passes: what does with few numbers does with more of them, as a rule.
 
     Where the finest does not pass, none is looked for.
     """
-    found = rounded(_STEPS[-1])
-    low, high = 0, len(_STEPS) - 1  # the finest that passes is at `high`
+    found = rounded(steps[-1])
+    low, high = 0, len(steps) - 1  # the finest that passes is at `high`
     while found is not None and low < high:
         middle = (low + high) // 2
-        coarser = rounded(_STEPS[middle])
+        coarser = rounded(steps[middle])
         if coarser is None:
             low = middle + 1
         else:
@@ -178,21 +170,23 @@ def _coarsest(rounded: Callable[[int], Program | None]) -> Program | None:
     return found
 
 
-def _written(program: Program, head: Head, whole: Rows, scale: float) -> Program | None:
+def _written(program: Program, head: Head, whole: Rows, scale: float, most_entries: int) -> Program | None:
     """The program with tables for all of its projects; None where one of them is too large to be read."""
     written: Program | None = program
     for project in head.projects:
-        written = written and _with_table(written, project, whole[head.slices()[project.name]], scale)
+        written = written and _with_table(written, project, whole[head.slices()[project.name]], scale, most_entries)
     return written
 
 
-def _with_table(program: Program, statement: Select | Project, whole: Tensor, scale: float) -> Program | None:
+def _with_table(
+    program: Program, statement: Select | Project, whole: Tensor, scale: float, most_entries: int
+) -> Program | None:
     """The program with a table that stands in the text; None where it is too large, or its rows mean nothing."""
-    table = _table(whole, *op_bases(program, statement), scale)
+    table = _table(whole, *op_bases(program, statement), scale, most_entries)
     return table and changed(program, {statement.name: replace(statement, op=table, special_op=None)}, {})
 
 
-def _table(whole: Tensor, rows: Basis, columns: Basis, scale: float) -> PrimitiveTensor | None:
+def _table(whole: Tensor, rows: Basis, columns: Basis, scale: float, most_entries: int) -> PrimitiveTensor | None:
     matrix = whole.round().long().cpu().numpy()
     if isinstance(rows, Space) or isinstance(columns, Space) or not np.array_equal(matrix, whole.cpu().numpy()):
         return None
@@ -200,14 +194,14 @@ def _table(whole: Tensor, rows: Basis, columns: Basis, scale: float) -> Primitiv
         return PrimitiveTensor("zeros")
     if set(np.unique(matrix).tolist()) == {-1, 1}:
         text = write_followers(matrix, labels(rows), labels(columns))
-        return PrimitiveTensor("followers", (text,), scale) if len(text.split()) <= _MOST_ENTRIES else None
+        return PrimitiveTensor("followers", (text,), scale) if len(text.split()) <= most_entries else None
     text = write_table(matrix, labels(rows), labels(columns))
-    return PrimitiveTensor("table", (text,), scale) if text.count("=") <= _MOST_ENTRIES else None
+    return PrimitiveTensor("table", (text,), scale) if text.count("=") <= most_entries else None
 
 
 def round_selects(program: Program, judge: Judge) -> Program:
     """A query's row may be raised as a whole, so that most of it is 0."""
-    return in_turn(program, (Select,), lambda now, select: _rounded_select(now, select, judge))
+    return in_turn(program, (Select,), lambda now, select: _rounded_select(now, select, judge), judge.settings.patience)
 
 
 def _rounded_select(program: Program, select: Select, judge: Judge) -> Program | None:
@@ -218,6 +212,8 @@ def _rounded_select(program: Program, select: Select, judge: Judge) -> Program |
 
     def rounded(largest: int) -> Program | None:
         step = max(float(f"{float(level.abs().amax()) / largest:.2g}"), 1e-30)
-        return _if_it_passes(program, _with_table(program, select, (level / step).round(), step), judge)
+        return _if_it_passes(
+            program, _with_table(program, select, (level / step).round(), step, judge.settings.most_entries), judge
+        )
 
-    return _coarsest(rounded)
+    return _coarsest(judge.settings.steps, rounded)

@@ -6,7 +6,8 @@ from itertools import product
 
 from torch import Tensor
 
-from drasp.decompiler.lines import operand_means, without_input
+from drasp.fitting.dropping import without_input
+from drasp.fitting.means import operand_means
 from drasp.fitting.oracle import Oracle
 from drasp.language.syntax import (
     ONE,
@@ -15,7 +16,6 @@ from drasp.language.syntax import (
     Network,
     Norm,
     Operand,
-    Prediction,
     Program,
     Project,
     Reference,
@@ -74,8 +74,11 @@ class _Sum:
         self.tensors = dict(program.tensors)
 
     def result(self) -> Program:
-        statements = [new for statement in self.program.statements for new in self.expanded(statement)]
-        return without_unused(replace(self.program, statements=tuple(statements), tensors=self.tensors))
+        *lines, _ = self.program.statements
+        statements = [new for statement in lines for new in self.expanded(statement)]
+        prediction = self.program.prediction
+        prediction = replace(prediction, logits=self.references(prediction.logits))
+        return without_unused(replace(self.program, statements=(*statements, prediction), tensors=self.tensors))
 
     def expanded(self, statement: Statement) -> list[Statement]:
         match statement:
@@ -100,8 +103,6 @@ class _Sum:
                 new = replace(statement, inputs=tuple(operand for operand, _ in read))
                 self.tensors |= dict(zip(new.source_names, (tensor for _, tensor in read), strict=True))
                 return [new]
-            case Prediction(logits=logits):
-                return [replace(statement, logits=self.references(logits))]
             case _:
                 return [statement]
 

@@ -1,6 +1,6 @@
 """Names for the tensors of selects and projects: the nearest of the library, as far as the answers stay the same."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from drasp.attention import causal_weights
+from drasp.fitting.dropping import without_select
 from drasp.fitting.head import Head, Rows
 from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
@@ -17,17 +18,10 @@ from drasp.language.interpreter import pattern_of
 from drasp.language.syntax import DEFAULT_SCALE, Operand, PrimitiveTensor, Program, Project, Select
 from drasp.naming.families import Candidate, candidates, library
 from drasp.naming.judge import Judge, in_turn
-from drasp.rewriting.parts import without_select
 from drasp.rewriting.rewrite import dense_ops, where_it_matters
 from drasp.rewriting.tidy import changed
 from drasp.sequences import Sequences
-
-_CLOSE = 0.15  # of agreement: a candidate further off on the probe is not tried on the whole pool
-_ATTEMPTS = 4
-_SOFTENED = 3
-_LOOKED_AT = 6
-_THE_SAME = 0.999  # correlation
-_SCALES = (10_000.0, 300.0, 100.0, 30.0, 10.0, 3.0)
+from drasp.settings import NamingSettings
 
 
 def name_select(program: Program, select: Select, judge: Judge) -> Program | None:
@@ -36,16 +30,19 @@ def name_select(program: Program, select: Select, judge: Judge) -> Program | Non
     Hard candidates come first, then the best of them at the scales of the tensor they would replace; of those that
     pass, the one that looks most where the head does, with some advantage for the simpler.
     """
-    found = [c for c in _select_candidates(program, select, judge.fit) if not c.is_nothing]
+    found = [c for c in _select_candidates(program, select, judge) if not c.is_nothing]
     hard = [_Tried.of(judge, *_placed(program, select, c.hard())) for c in found]
-    best = sorted(zip(hard, found, strict=True), key=lambda pair: -pair[0].closeness)[:_SOFTENED]
+    best = sorted(zip(hard, found, strict=True), key=lambda pair: -pair[0].closeness)[: judge.settings.softened]
     soft = [_Tried.of(judge, *_placed(program, select, c.times(f))) for _, c in best for f in (1.0, 3.0)]
-    close = [tried for tried in hard + soft if tried.closeness >= judge.floor - _CLOSE]
-    looks = _Looks.of(program, select, judge.fit)
+    close = [tried for tried in hard + soft if tried.closeness >= judge.floor - judge.settings.close]
+    looks = _Looks.of(program, select, judge)
     close.sort(key=lambda tried: (-looks.overlap(tried.program) - tried.bonus, -tried.closeness))
     alone = _without_others(program, select)
-    others = [with_candidate(alone, select, c) for c in _looking_alike(program, select, looks)]
-    tried = [*(each.program for each in close[:_ATTEMPTS]), *others]
+    others = [
+        with_candidate(alone, select, c)
+        for c in _looking_alike(program, select, looks, judge.settings.scales)[: judge.settings.softened]
+    ]
+    tried = [*(each.program for each in close[: judge.settings.attempts]), *others]
     return next((each for each in tried if judge.passes(program, each)), None)
 
 
@@ -60,11 +57,11 @@ class _Looks:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, program: Program, select: Select, oracle: Oracle) -> "_Looks":
+    def of(cls, program: Program, select: Select, judge: Judge) -> "_Looks":
         head = program.readers(select.name)[0].name
-        batch = oracle.batches[len(oracle.batches) // 2]
-        inputs = Sequences(batch.inputs.ids[:_LOOKED_AT], batch.inputs.positions[:_LOOKED_AT])
-        matters = where_it_matters(program, [head], batch)[:_LOOKED_AT]
+        batch, count = judge.fit.batches[len(judge.fit.batches) // 2], judge.settings.looked_at
+        inputs = Sequences(batch.inputs.ids[:count], batch.inputs.positions[:count])
+        matters = where_it_matters(program, [head], batch)[:count]
         return cls(head, inputs, matters, _weights(program, head, inputs)[matters])
 
     @torch.no_grad()
@@ -81,18 +78,18 @@ def _weights(program: Program, head: str, inputs: Sequences) -> Float[Tensor, "b
 
 
 @torch.no_grad()
-def _looking_alike(program: Program, select: Select, looks: _Looks) -> list[Candidate]:
+def _looking_alike(program: Program, select: Select, looks: _Looks, scales: Sequence[float]) -> list[Candidate]:
     """Candidates that, as the only one of a head, attend most like the head does; its tensors may hide what it does."""
     inputs = looks.inputs
     query, key = Interpreter.of(program).values(inputs.ids, inputs.positions, [select.query, select.key])
     found: list[Candidate] = []
     for op, matrix in library(*op_bases(program, select), "select"):
         scores = query @ query.new_tensor(matrix) @ key.transpose(1, 2)
-        for scale in _SCALES:
+        for scale in scales:
             weights = causal_weights(scale * scores, inputs.bias(False))[looks.matters]
             overlap = torch.minimum(weights, looks.weights).sum(-1).mean()
             found.append(Candidate(replace(op, scale=scale), None, float(overlap)))
-    return sorted(found, key=lambda c: -c.score)[:_SOFTENED]
+    return sorted(found, key=lambda c: -c.score)
 
 
 def _without_others(program: Program, select: Select) -> Program:
@@ -122,10 +119,11 @@ def _placed(program: Program, select: Select, candidate: Candidate) -> tuple[Pro
     return with_candidate(program, select, candidate), 0.01 * (candidate.special is None) + 0.005 * usual
 
 
-def _select_candidates(program: Program, select: Select, oracle: Oracle) -> list[Candidate]:
+def _select_candidates(program: Program, select: Select, judge: Judge) -> list[Candidate]:
     rows, columns = op_bases(program, select)
     tensor = dense_ops(program)[select.name].double().cpu().numpy()
-    return candidates(tensor, select_usage(program, select, oracle), rows, columns, "select", shift=True)
+    usage = select_usage(program, select, judge.fit)
+    return candidates(tensor, usage, rows, columns, "select", shift=True, chosen=judge.settings)
 
 
 @torch.no_grad()
@@ -157,13 +155,15 @@ def with_candidate(program: Program, statement: Select | Project, candidate: Can
 
 def name_projects(program: Program, judge: Judge) -> Program:
     """The simplest candidate that keeps the answers."""
-    return in_turn(program, (Project,), lambda now, project: _named_project(now, project, judge))
+    return in_turn(
+        program, (Project,), lambda now, project: _named_project(now, project, judge), judge.settings.patience
+    )
 
 
 def name_tables(program: Program, judge: Judge) -> Program:
     """Projects that were written out, and say the same as one of the library wherever they are used."""
     for project in [s for s in program.statements if isinstance(s, Project) and _is_table(s)]:
-        program = _named_project(program, project, judge, least=_THE_SAME) or program
+        program = _named_project(program, project, judge, least=judge.settings.the_same) or program
     return program
 
 
@@ -175,7 +175,7 @@ def _named_project(program: Program, project: Project, judge: Judge, least: floa
     check = Head.of(program, judge.check)
     ops = check.stacked(dense_ops(program))
     place = check.slices()[project.name]
-    for candidate in _project_options(program, project, Head.of(program, judge.fit)):
+    for candidate in _project_options(program, project, Head.of(program, judge.fit), judge.settings):
         tried = ops.clone()
         tried[place] = built(program, project, candidate)
         if candidate.score >= least and check.agreement(tried) >= judge.floor:
@@ -189,14 +189,22 @@ def built(program: Program, project: Project, candidate: Candidate) -> Rows:
     return dense_ops(with_candidate(program, project, candidate))[project.name].float()
 
 
-def _project_options(program: Program, project: Project, head: Head) -> Iterator[Candidate]:
-    """Simple ones first; where it is the only project, its scale means nothing and is the usual one."""
+def _project_options(program: Program, project: Project, head: Head, chosen: NamingSettings) -> Iterator[Candidate]:
+    """Of those that are about as near as the nearest, simple ones first, then the others.
+
+    Where it is the only project, its scale means nothing and is the usual one.
+    """
     rows, columns = op_bases(program, project)
     tensor = dense_ops(program)[project.name].double().cpu().numpy()
     used = head.features[:, head.slices()[project.name]].abs().mean(0).double().cpu().numpy()
     usage = np.broadcast_to(used[:, None], tensor.shape) + 1e-9
-    found = candidates(tensor, usage, rows, columns, "project", shift=head.output == "softmax")
-    for candidate in sorted((c for c in found if not c.is_nothing), key=lambda c: c.special is not None):
+    found = candidates(tensor, usage, rows, columns, "project", shift=head.output == "softmax", chosen=chosen)
+    nearest = max((c.score for c in found), default=0.0)
+
+    def order(candidate: Candidate) -> tuple[bool, bool]:
+        return candidate.score < nearest - chosen.as_near, candidate.special is not None
+
+    for candidate in sorted((c for c in found if not c.is_nothing), key=order):
         if len(head.projects) > 1:
             yield candidate
         yield candidate.hard()

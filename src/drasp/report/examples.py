@@ -13,7 +13,8 @@ from torch import Tensor
 from drasp.errors import DraspError
 from drasp.language import Interpreter, Program
 from drasp.measure import agreeing, predict, predictions
-from drasp.tasks import Inputs, Task
+from drasp.records import Record
+from drasp.tasks import TASKS, Inputs, Task
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output
 
@@ -100,6 +101,24 @@ def fitted_to_program(task: Task, program: Program, name: object = "the program"
                 f"{name}: its tokens are not those of task {task.name}: token {number} is {own}, the task's is {other}"
             )
     return task.fitted(len(ours), program.n_positions)
+
+
+def task_on_record(program: Program, record: Record | None) -> tuple[Task | None, str | None]:
+    """The task of a result, of which inputs are drawn; or a remark on why none is known.
+
+    A record may come from somebody else: of the tasks that it names, only drasp's own are taken, and no file is run.
+    """
+    if record is None or record.task is None:
+        return None, None
+    if record.task not in TASKS:
+        return None, (
+            f"task {record.task} is not one of drasp's own, "
+            f"and no file is run because a folder says so; name it with --task file.py:name"
+        )
+    try:
+        return fitted_to_program(TASKS[record.task], program), None
+    except DraspError as error:
+        return None, str(error)
 
 
 def _nearest(there: Sequence[int], wanted: Sequence[int]) -> np.ndarray:

@@ -8,13 +8,14 @@ from urllib.parse import quote
 from drasp.causal import Evidence
 from drasp.causal.measures import Measure
 from drasp.errors import DraspError
+from drasp.input_files import MAX_TEXT, is_folder, is_there, read_bytes_if_there
+from drasp.loading import resolve_model
 from drasp.output_folder import MARK, write_file
 from drasp.records import Record, WrongFieldError, read_record
 from drasp.report.html import page
 from drasp.report.page import REPORT
 from drasp.training.files import read_metrics
 from drasp.training.recipe import OFFSETS
-from drasp.zoo import resolve_model
 
 INDEX = "index.html"
 _GENERATOR = b'content="drasp explore"'
@@ -25,16 +26,16 @@ def write_index(folder: str | Path) -> tuple[Path, int, list[str]]:
     with those that were left out.
     """
     folder = Path(folder)
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise DraspError(f"{folder}: no such folder")
     file = folder / INDEX
-    if file.exists() and _GENERATOR not in file.read_bytes():
+    if _GENERATOR not in (read_bytes_if_there(file, MAX_TEXT, "a page of drasp's") or _GENERATOR):
         raise DraspError(f"{file}: is not a page of drasp's, and is left as it is; move it away first")
     rows: list[dict[str, Any]] = []
     problems: list[str] = []
     for mark in sorted(folder.rglob(MARK)):
         try:
-            if not (mark.parent / "program.drasp").is_file():
+            if not is_there(mark.parent / "program.drasp"):
                 raise DraspError(f"{mark}: no program.drasp beside it, as a result has")
             if (record := read_record(mark.parent)) is not None:
                 rows.append(row(record, mark.parent, folder))
@@ -59,7 +60,7 @@ def row(record: Record, result: Path, base: Path) -> dict[str, Any]:
     total = sum(count.get("total", 0) for count in counts)
     return {
         "folder": str(relative),
-        "report": quote(str(relative / REPORT)) if (result / REPORT).is_file() else None,
+        "report": quote(str(relative / REPORT)) if is_there(result / REPORT) else None,
         "task": record.task,
         "model": Path(model).name if model else None,
         "method": record.method,

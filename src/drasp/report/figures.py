@@ -6,8 +6,9 @@ dimensions along the y-axis; selectors have queries as rows, keys as columns, an
 """
 
 import io
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +16,22 @@ import numpy as np
 import torch
 
 from drasp.errors import DraspError
+from drasp.input_files import is_folder
 from drasp.language import Interpreter, Program, load_program, variable_types
 from drasp.language.bases import labels
 from drasp.language.checker import Activation, Selector
 from drasp.language.syntax import Norm, Operand, Prediction, Project, Select, Statement
-from drasp.output_folder import write_file
+from drasp.output_folder import write_into
 from drasp.records import Record, read_record
-from drasp.report.examples import Example, draw_examples
-from drasp.tasks import TASKS, Task
+from drasp.report.examples import draw_examples, fitted_to_program, task_on_record
+from drasp.tasks import load_task
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# What an earlier run may have drawn, of lines that the program no longer has.
+_FIGURE = re.compile(r"(line-\d+-.+|frontier)\.(pdf|svg|png)")
 _MOST_LABELS = 40
 _MOST_ROWS = 30
 _STYLE: Any = {
@@ -44,21 +48,44 @@ _STYLE: Any = {
 
 
 def write_figures(
-    folder: str | Path, file_format: str, tokens: Sequence[str] | None = None, offset: int = 0
-) -> list[Path]:
-    """Writes a file for each picture to `figures/` in the result folder."""
+    folder: str | Path,
+    file_format: str,
+    tokens: Sequence[str] | None = None,
+    offset: int = 0,
+    task_name: str | None = None,
+) -> tuple[list[Path], str | None]:
+    """Writes a file for each picture to `figures/` in the result folder; the remark is on what they lack.
+
+    Without tokens, variables are drawn on an input of the task, or on random tokens where that is not known.
+    """
     folder = Path(folder)
-    matplotlib = _matplotlib()
+    _matplotlib()
     program, record = load_program(folder), read_record(folder)
-    with matplotlib.rc_context(_STYLE):
-        drawn = _tensors(program) | _variables(program, record, tokens, offset)
-        drawn |= _frontier(record) if record else {}
-        files = {f"{name}.{file_format}": _saved(figure, file_format) for name, figure in drawn.items()}
-    place = (folder if folder.is_dir() else folder.parent) / "figures"
-    place.mkdir(exist_ok=True)
-    for name, content in files.items():
-        write_file(place / name, content)
-    return [place / name for name in files]
+    remark = None
+    if tokens is None:
+        if task_name:
+            task = fitted_to_program(load_task(task_name), program, folder)
+        else:
+            task, missing = task_on_record(program, record)
+            remark = missing and f"examples are random tokens: {missing}"
+        example = draw_examples(program, task).steps[0]
+        ids, offset = example.ids, example.offset
+    else:
+        ids = program.vocabulary.encode(list(tokens))
+
+    def drawn() -> "dict[str, Figure]":
+        return _tensors(program) | _variables(program, ids, offset) | (_frontier(record) if record else {})
+
+    files = figure_files(drawn, (file_format,))
+    place = (folder if is_folder(folder) else folder.parent) / "figures"
+    write_into(place, files, _FIGURE)
+    return [place / name for name in files], remark
+
+
+def figure_files(draw: "Callable[[], dict[str, Figure]]", formats: Sequence[str]) -> dict[str, bytes]:
+    """What `draw` draws, in drasp's style, as files of each of the formats."""
+    with _matplotlib().rc_context(_STYLE):
+        return {f"{name}.{each}": _saved(figure, each) for name, figure in draw().items() for each in formats}
 
 
 def _matplotlib() -> Any:
@@ -109,14 +136,7 @@ def _tensors(program: Program) -> "dict[str, Figure]":
 # ------------------------------------------------------------------------------------ variables
 
 
-def _variables(
-    program: Program, record: Record | None, tokens: Sequence[str] | None, offset: int
-) -> "dict[str, Figure]":
-    if tokens is None:
-        example = _example(program, TASKS.get((record and record.task) or ""))
-        ids, offset = example.ids, example.offset
-    else:
-        ids = program.vocabulary.encode(list(tokens))
+def _variables(program: Program, ids: list[int], offset: int) -> "dict[str, Figure]":
     if offset + len(ids) > program.n_positions:
         positions = program.n_positions
         raise DraspError(
@@ -134,14 +154,6 @@ def _variables(
         )
         for number, statement in enumerate(program.statements, 1)
     }
-
-
-def _example(program: Program, task: Task | None) -> Example:
-    """An input of the task on record, or random tokens where that is not the program's."""
-    try:
-        return draw_examples(program, task).steps[0]
-    except DraspError:
-        return draw_examples(program, None).steps[0]
 
 
 def _variable(

@@ -51,6 +51,7 @@ function showHead() {
     const interval = record.match_interval ? `95 %: ${percent(low)} to ${percent(high)}, ${count}` : `all ${count}`;
     fact("Agreement", percent(record.match_accuracy), interval);
   }
+  fact(...provedFact());
   fact("Lines", String(program.statements.length), namedCounts());
   const tested = (record.causal?.lines ?? []).map((line) => decisive(line)?.status ?? "not_applicable");
   const count = (status) => tested.filter((one) => one === status).length;
@@ -102,6 +103,15 @@ function summary() {
   };
   // Results of before interventions were made say nothing of means.
   return `This program of ${size} ${what[record.grade] ? `${what[record.grade]}. It ` : ""}${alike}.`;
+}
+
+/** What is known of all inputs up to a length, beside the model, or, without one, the task. */
+function provedFact() {
+  const certificate = record.certificate;
+  const found = certificate?.against_model ?? certificate?.against_task;
+  if (!found) return ["All inputs", ""];
+  const words = { proved: `proved up to length ${found.length}`, refuted: "refuted", undecided: "too close to call" };
+  return ["All inputs", words[found.status], certificate.line];
 }
 
 function namedCounts() {

@@ -1,6 +1,8 @@
 /* Matrices as pictures: labelled axes that stay in view, zoom, and every cell readable by mouse, finger or keys.
 
-   A canvas as large as the view is drawn from the part of the matrix that is scrolled to, so that size costs nothing. */
+   A canvas as large as the view is drawn from the part of the matrix that is scrolled to, so that size costs nothing.
+
+   Longer than 400 lines: one class, since what is drawn, read and scrolled to is one state. */
 
 const FONT = '11px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
 const measuring = document.createElement("canvas").getContext("2d");

@@ -15,16 +15,22 @@ _ASSETS = files("drasp.report")
 
 def page(template: str, title: str, styles: Sequence[str], scripts: Sequence[str], data: Any) -> bytes:
     """Styles and scripts are allowed by their hashes alone; the data are a block that no browser runs."""
-    style = "".join(map(_asset, styles))
     script = "".join(map(_asset, scripts))
+    return _filled(template, title, styles, f"script-src '{_hash(script)}'; ", script=script, data=json_block(data))
+
+
+def still_page(title: str, styles: Sequence[str], body: str) -> bytes:
+    """A page on which nothing runs; `body` is HTML, with what others wrote escaped."""
+    return _filled("still.html", title, styles, "", body=body)
+
+
+def _filled(template: str, title: str, styles: Sequence[str], scripts: str, **parts: str) -> bytes:
+    style = "".join(map(_asset, styles))
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; {scripts}style-src '{_hash(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    text = Template(_asset(template)).substitute(
-        title=escape(title), policy=policy, style=style, script=script, data=json_block(data)
-    )
-    return text.encode()
+    text = Template(_asset(template)).substitute(title=escape(title), policy=policy, style=style, **parts)
+    return text.encode("utf-8", "replace")  # a path may be no UTF-8
 
 
 def json_block(data: Any) -> str:

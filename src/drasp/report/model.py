@@ -1,13 +1,13 @@
 """A model as the data that the report page runs it from: its shape, and its weights at the precision that they need."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from drasp.report.data import packed
-from drasp.transformer import Attention, Layer, Linear, Mlp, StreamNorm, Transformer
+from drasp.transformer import Transformer, converted
 
 # Numbers of the weights in bytes: below the first they are stored as they are, above the second not at all.
 _SMALL, _LARGEST = 2_000_000, 4_000_000
@@ -83,33 +83,3 @@ def weights(transformer: Transformer) -> Mapping[str, Tensor]:
 def at_half_precision(transformer: Transformer) -> Transformer:
     """The same model with every weight rounded to 16 bits."""
     return converted(transformer, lambda weight: weight.half().to(weight.dtype))
-
-
-def converted(transformer: Transformer, change: Callable[[Tensor], Tensor]) -> Transformer:
-    """The same model with every weight changed; a tied unembedding stays tied."""
-
-    def linear(part: Linear) -> Linear:
-        return Linear(change(part.weight), change(part.bias))
-
-    def norm(part: StreamNorm) -> StreamNorm:
-        return replace(part, gain=change(part.gain), bias=change(part.bias))
-
-    def attention(part: Attention) -> Attention:
-        return replace(part, qkv=linear(part.qkv), output=linear(part.output))
-
-    def mlp(part: Mlp | None) -> Mlp | None:
-        return part and replace(part, hidden=linear(part.hidden), output=linear(part.output))
-
-    tokens = change(transformer.token_embedding)
-    is_tied = transformer.unembedding is transformer.token_embedding
-    return Transformer(
-        token_embedding=tokens,
-        position_embedding=change(transformer.position_embedding),
-        layers=tuple(
-            Layer(norm(layer.attention_norm), attention(layer.attention), norm(layer.mlp_norm), mlp(layer.mlp))
-            for layer in transformer.layers
-        ),
-        final_norm=norm(transformer.final_norm),
-        unembedding=tokens if is_tied else change(transformer.unembedding),
-        unembedding_bias=None if transformer.unembedding_bias is None else change(transformer.unembedding_bias),
-    )

@@ -9,19 +9,18 @@ import numpy as np
 import torch
 
 from drasp.errors import DraspError
+from drasp.input_files import is_folder
 from drasp.language import Interpreter, Program, load_program
-from drasp.loading import load_model_and_task
-from drasp.model_files import load_model
+from drasp.loading import load_model, load_model_and_task
 from drasp.output_folder import write_file
 from drasp.records import Record, read_record
 from drasp.report.data import packed, program_data, rounded, tensor_arrays
-from drasp.report.examples import Examples, draw_examples, fitted_to_program
+from drasp.report.examples import Examples, draw_examples, fitted_to_program, task_on_record
 from drasp.report.html import page
 from drasp.report.interventions import founded, left_out, lines_data, means, recorded_patterns
 from drasp.report.model import page_model
-from drasp.tasks import TASKS, Task, load_task
+from drasp.tasks import Task, load_task
 from drasp.transformer import Transformer
-from drasp.zoo import resolve_model
 
 REPORT = "report.html"
 MAX_BYTES = 6_000_000
@@ -145,43 +144,33 @@ def write_report(folder: str | Path, model: str | None = None, task_name: str | 
     folder = Path(folder)
     program = load_program(folder)
     record = read_record(folder)
-    transformer, task, remarks = _model_and_task(program, record, model, task_name)
+    transformer, task, remarks = _model_and_task(program, record, folder, model, task_name)
     facts = record.to_json() if record else {}
     facts |= {"model": model or facts.get("model"), "task": task.name if task else facts.get("task")}
-    file = (folder if folder.is_dir() else folder.parent) / REPORT
+    file = (folder if is_folder(folder) else folder.parent) / REPORT
     write_file(file, report_page(program, facts, draw_examples(program, task, transformer)))
     return Written(file, remarks)
 
 
 def _model_and_task(
-    program: Program, record: Record | None, model: str | None, task_name: str | None
+    program: Program, record: Record | None, folder: Path, model: str | None, task_name: str | None
 ) -> tuple[Transformer | None, Task | None, tuple[str, ...]]:
-    """As the user says; else as the record does, so far as they are still there, with remarks on what is not.
-
-    A record may come from somebody else: of the tasks that it names, only drasp's own are taken, and no file is run.
-    """
+    """As the user says; else as the record does, so far as they are still there, with remarks on what is not."""
     remarks: list[str] = []
-    recorded = (record.model, record.task) if record else (None, None)
+    recorded = record.model if record else None
     if model:
         transformer, task = load_model_and_task(model, task_name)
     else:
         task = load_task(task_name) if task_name else None
-        try:
-            transformer = load_model(resolve_model(recorded[0] or "no model"))
-        except DraspError as error:
-            transformer = None
-            if recorded[0]:
-                remarks.append(f"without the model's answers ({error}); name the model with --model")
-    if task is None and recorded[1]:
-        task = TASKS.get(recorded[1])
-        try:
-            task = task and fitted_to_program(task, program)
-        except DraspError as error:
-            remarks.append(f"examples are random tokens: {error}")
-            return transformer, None, tuple(remarks)
-        if task is None:
-            remarks.append(
-                f"examples are random tokens: task {recorded[1]} is not one of drasp's own, "
-                f"and no file is run because a folder says so; name it with --task file.py:name"
-            )
-    return transformer, task, tuple(remarks)
+        transformer, missing = None, "the result does not say where it is: it was in memory"
+        if recorded:
+            try:
+                transformer = load_model(recorded)
+            except DraspError as error:
+                missing = str(error)
+        if transformer is None and record is not None:
+            remarks.append(f"without the model's answers ({missing}); name the model with --model")
+    if task is not None:
+        return transformer, fitted_to_program(task, program, folder), tuple(remarks)
+    task, missing = task_on_record(program, record)
+    return transformer, task, (*remarks, *([f"examples are random tokens: {missing}"] if missing else []))

@@ -8,24 +8,25 @@ from typing import Any
 
 import torch
 
-from drasp.decompiler.pipeline import Accept
+from drasp.decompiler.picking import Accept, Naming, check_accept, check_naming
 from drasp.decompiler.pipeline import decompile as run
 from drasp.doubts import doubts
 from drasp.errors import DraspError
-from drasp.loading import fitted_task
-from drasp.model_files import load_model
+from drasp.progress import pass_line, pass_progress
 from drasp.records import PassRecord
+from drasp.results.certifying import with_certificate
+from drasp.results.given import model_and_task
 from drasp.results.result import Result
-from drasp.tasks import Task, load_task, task_of_model
-from drasp.transformer import Transformer
-from drasp.zoo import resolve_model
+from drasp.settings import DEFAULT, QUICK
+from drasp.tasks import TASKS, Task
+from drasp.terminal import SafeConsole
 
 Report = Callable[[PassRecord], None]
 
 
 def decompile(
     model: Any,
-    task: Task | str | None = None,
+    task: Task | str | Path | None = None,
     *,
     seed: int = 0,
     min_match: float = 0.9,
@@ -33,6 +34,7 @@ def decompile(
     quick: bool = False,
     method: str = "fast",
     accept: Accept = "causal",
+    naming: Naming = "drasp",
     checkpoint: str | Path | None = None,
     resume: bool = False,
     progress: bool = True,
@@ -42,23 +44,36 @@ def decompile(
     `model` is a folder, a zoo model's name, or what `load_model` takes or gives; `task` a task, a task's name or
     `file.py:name`, and may be left out for a model that drasp trained. `progress=False` shows nothing on the way.
     """
-    folder = resolve_model(str(model)) if isinstance(model, str | Path) else None
-    transformer = model if isinstance(model, Transformer) else load_model(folder or model)
-    found = load_task(task) if isinstance(task, str) else task
-    if found is None and folder is not None:
-        found = task_of_model(folder)
-    if found is None:
-        raise DraspError(f"{folder or 'the model'}: does not say what it was trained on; give a task")
-    its_task = fitted_task(found, transformer, str(folder or "the model"))
+    if not 0 <= min_match <= 1:
+        raise DraspError(f"min_match={min_match}: expected a share of the inputs, from 0 to 1")
+    if max_lines < 1:
+        raise DraspError(f"max_lines={max_lines}: expected at least 1")
+    criterion, library = check_accept(accept), check_naming(naming)
+    transformer, its_task, folder = model_and_task(model, task)
+    if its_task.name in TASKS and TASKS[its_task.name].source is not its_task.source:
+        # By its name alone a result's folder would be taken for one of that task.
+        raise DraspError(f"task {its_task.name}: is one of drasp's own tasks; call yours otherwise")
     if progress:
         for remark in doubts(transformer, its_task):
             print(f"warning: {remark}", file=sys.stderr)
-    file = None if checkpoint is None else Path(checkpoint)
+    file, chosen = None if checkpoint is None else Path(checkpoint), QUICK if quick else DEFAULT
     with _one_thread(), _shown() if progress else nullcontext(_silent) as report:
         decompiled = run(
-            transformer, its_task, seed, min_match, max_lines, report, quick, file, resume, method, accept=accept
+            transformer,
+            its_task,
+            seed,
+            min_match,
+            max_lines,
+            report,
+            chosen,
+            file,
+            resume,
+            method,
+            accept=criterion,
+            naming=library,
         )
-    return Result.of(decompiled, str(folder or ""), its_task, transformer)
+        decompiled = with_certificate(decompiled, transformer, its_task)
+    return Result.of(decompiled, folder, its_task, transformer)
 
 
 def _silent(_record: PassRecord) -> None:
@@ -66,13 +81,9 @@ def _silent(_record: PassRecord) -> None:
 
 
 @contextmanager
-def _shown() -> "Iterator[Report]":
+def _shown() -> Iterator[Report]:
     """A line that changes in a terminal; elsewhere, as in a notebook, a line for each pass that has ended."""
-    from rich.console import Console
-
-    from drasp.cli.show import pass_progress
-
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     if console.is_terminal and not console.is_jupyter:
         with pass_progress(console) as live:
             yield live
@@ -81,17 +92,12 @@ def _shown() -> "Iterator[Report]":
 
     def report(record: PassRecord) -> None:
         if ended and ended[-1].name != record.name:
-            _print(ended[-1])
+            print(pass_line(ended[-1]), file=sys.stderr)
         ended[:] = [record]
 
     yield report
     for record in ended:
-        _print(record)
-
-
-def _print(record: PassRecord) -> None:
-    left = f"{record.left:4} {record.unit} left, agreement {record.match_accuracy:.3f}"
-    print(f"{record.seconds:7.1f} s  {record.name:20} {left}", file=sys.stderr)
+        print(pass_line(record), file=sys.stderr)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,9 +62,12 @@ class Labelled:
             if axis.labels.count(label) > 1:
                 raise DraspError(f"{self.title}: {label!r} stands more than once along {axis.name}; name its place")
             return axis.labels.index(label)
-        if not -len(axis.labels) <= int(label) < len(axis.labels):
+        if not hasattr(label, "__index__"):
+            raise DraspError(f"{self.title}: {label!r} along {axis.name}; expected a label, or a place by its number")
+        place = index(label)
+        if not -len(axis.labels) <= place < len(axis.labels):
             raise DraspError(f"{self.title}: place {label} of {len(axis.labels)} along {axis.name}")
-        return int(label)
+        return place
 
     def plot(self) -> "Figure":
         """A heatmap: the first axis downwards, the second to the right."""
@@ -102,16 +106,18 @@ class Labelled:
         columns = self.axes[-1].labels
         more = len(columns) > _SHOWN
         header = ["", *columns[:_SHOWN], *["…"][: int(more)]]
+        part = flat[:_SHOWN, :_SHOWN]
+        digits = 0 if np.array_equal(part, np.round(part), equal_nan=True) else 2
         rows = [
-            [label, *(_text(x) for x in values[:_SHOWN]), *["…"][: int(more)]]
-            for label, values in zip(row_labels[:_SHOWN], flat, strict=False)
+            [label, *(_text(float(x), digits) for x in values), *["…"][: int(more)]]
+            for label, values in zip(row_labels[:_SHOWN], part, strict=True)
         ]
         if len(row_labels) > _SHOWN:
             rows.append(["…", *[""] * (len(header) - 1)])
         return header, rows
 
 
-def _text(x: float) -> str:
+def _text(x: float, digits: int) -> str:
     if np.isnan(x):
         return ""
-    return "·" if abs(x) < _NOTHING else f"{x:.2f}"
+    return "·" if abs(x) < _NOTHING else f"{x:.{digits}f}"

@@ -18,6 +18,8 @@ from drasp.language.remarks import remark
 from drasp.language.syntax import Aggregate, Norm, Operand, Project, Select, Statement
 from drasp.results.labelled import Axis, Labelled
 from drasp.sequences import Sequences
+from drasp.tasks.reading import read_tokens
+from drasp.words import sentence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,16 +45,34 @@ class Line:
     def text(self) -> str:
         return statement_text(self.statement)
 
+    @property
+    def words(self) -> str:
+        """What the line does, in a sentence without its subject: `looks for the position before`."""
+        return sentence(self.program, self.statement)
+
     @cached_property
     def tensor(self) -> Labelled:
-        """The tensor of a select (query by key) or a project (input by token that is said)."""
+        """The tensor of a select (query by key) or a project (input by token that is said).
+
+        Of a norm it is G, input by input: its square is the sum of y_i G_ij y_j over its inputs y, and eps.
+        """
         match self.statement:
+            case Norm(inputs=inputs, op=op):
+                names = tuple(
+                    label if operand.variable == "one" else f"{operand.variable}={label}"
+                    for operand in inputs
+                    for label in self._labels(operand)
+                )
+                parts = [self.program.tensors[f"{op.name}.{i}"] for i in range(len(inputs))]
+                factor = torch.cat(parts).detach().cpu()
+                gram = (factor @ factor.T / factor.shape[1]).numpy()
+                return Labelled(f"line {self.number}: square of {self.name}", gram, (Axis("input", names),) * 2)
             case Select(query=query, key=key):
                 axes = (self._axis("query", query), self._axis("key", key))
             case Project(input=source):
                 axes = (self._axis("input", source), Axis("said: token", self.program.vocabulary.tokens))
             case other:
-                raise DraspError(f"line {self.number}: {other.name} has no tensor; a select or a project has one")
+                raise DraspError(f"line {self.number}: {other.name} has no tensor; selects, projects and norms have")
         values = Interpreter.of(self.program).ops[self.name].detach().cpu().numpy()
         return Labelled(f"line {self.number}: op of {self.name}", values, axes)
 
@@ -103,22 +123,18 @@ class Line:
         return f"line {self.number}: {self.name}"
 
     def _axis(self, side: str, operand: Operand) -> Axis:
-        return Axis(f"{side}: {operand.variable}", labels(basis_of(self.program, operand)))
+        return Axis(side if operand.variable == "one" else f"{side}: {operand.variable}", self._labels(operand))
+
+    def _labels(self, operand: Operand) -> tuple[str, ...]:
+        return ("always",) if operand.variable == "one" else labels(basis_of(self.program, operand))
 
     def _input(self, tokens: str | Sequence[str | int], offset: int) -> tuple[list[int], tuple[str, ...]]:
         """Tokens by names or ids, or one text with spaces between the names."""
-        given = tokens.split() if isinstance(tokens, str) else list(tokens)
-        names = self.program.vocabulary.tokens
-        wrong = [t for t in given if not isinstance(t, str) and not 0 <= int(t) < len(names)]
-        if wrong or not given:
-            raise DraspError(
-                f"token id {wrong[0]}: expected 0 to {len(names) - 1}" if wrong else "no tokens were given"
-            )
-        ids = self.program.vocabulary.encode([t if isinstance(t, str) else names[int(t)] for t in given])
+        ids = read_tokens(tokens.split() if isinstance(tokens, str) else tokens, self.program.vocabulary, "the input")
         if offset < 0 or offset + len(ids) > self.program.n_positions:
             room = self.program.n_positions
             raise DraspError(f"{len(ids)} tokens at offset {offset} do not fit the program's {room} positions")
-        return ids, tuple(names[i] for i in ids)
+        return ids, tuple(self.program.vocabulary.tokens[i] for i in ids)
 
     def _recorded(self, place: str, ids: list[int], offset: int) -> np.ndarray:
         sequences = Sequences(torch.tensor([ids]), torch.arange(offset, offset + len(ids))[None])

@@ -8,15 +8,17 @@ from html import escape
 from pathlib import Path
 
 from drasp.causal import Evidence
-from drasp.decompiler.result import Decompiled, write_result
+from drasp.decompiler.result import Decompiled
 from drasp.errors import DraspError
 from drasp.language import Program, load_program, load_pruned
 from drasp.output_folder import MARK
-from drasp.records import FrontierRecord, Record, WrongFieldError, read_record
+from drasp.records import CertificateRecord, FrontierRecord, Record, WrongFieldError, read_record
 from drasp.report.examples import draw_examples, fitted_to_program
+from drasp.results.files import write_result
 from drasp.results.line import Line
 from drasp.tasks import TASKS, Task, load_task
 from drasp.transformer import Transformer
+from drasp.words import names_told, paragraph
 
 _GRADES = {"complete": "what is left out of the model does not matter", "sufficient": "what is left out matters"}
 
@@ -83,7 +85,7 @@ class Result:
     def of(cls, found: Decompiled, model: str, task: Task, transformer: Transformer) -> "Result":
         record = found.record(model)
         frontier = Frontier(record.frontier or (), {p.lines: p.program for p in found.frontier}, found.pick.lines)
-        return cls(found.program, record, frontier, found.pick.program, task, transformer)
+        return cls(found.program, record, frontier, found.pick.cut_down, task, transformer)
 
     @property
     def verdict(self) -> str | None:
@@ -104,6 +106,11 @@ class Result:
             raise DraspError(f"{MARK}: causal: {error}; make the result anew") from None
 
     @property
+    def certificate(self) -> CertificateRecord | None:
+        """What was proved or refuted on all inputs up to a length; None where not all inputs can be listed."""
+        return self.record.certificate
+
+    @property
     def lines(self) -> list[Line]:
         return [self[number] for number in range(1, self.program.lines + 1)]
 
@@ -112,6 +119,8 @@ class Result:
         names = [statement.name for statement in self.program.statements]
         if isinstance(line, str) and line not in names:
             raise DraspError(f"no line is called {line!r}; there are {', '.join(names)}")
+        if not hasattr(line, "__index__") and not isinstance(line, str):
+            raise DraspError(f"line {line!r}: expected a line's number, from 1 on, or the name of its variable")
         number = names.index(line) + 1 if isinstance(line, str) else line
         if not 1 <= number <= len(names):
             raise DraspError(f"line {number}: the program's lines are 1 to {len(names)}")
@@ -119,15 +128,27 @@ class Result:
         found = next((each for each in measured if each.line == names[number - 1]), None)
         return Line(self.program, number, found)
 
+    def __len__(self) -> int:
+        return self.program.lines
+
+    def __iter__(self) -> Iterator[Line]:
+        return iter(self.lines)
+
     def save(self, folder: str | Path) -> None:
         """Writes the result's folder, with its report, as `drasp decompile` does."""
         examples = draw_examples(self.program, self.task, self.model)
         write_result(Path(folder), self.program, self.pruned, self.frontier.programs, self.record, examples)
 
+    @property
+    def words(self) -> str:
+        """What the program does, as a paragraph."""
+        return paragraph(self.program)
+
     def summary(self) -> str:
         """The verdict, and what it rests on, in one line."""
         record, grade = self.record, f" ({self.grade})" if self.grade else ""
         parts = [f"{record.lines} lines"]
+        parts += [names_told(record.primitives)] if record.primitives is not None else []
         if record.match_accuracy is not None:
             of_all = "all " if record.samples and record.match_interval is None else ""
             share = f"{record.match_accuracy:.3f}{_interval(record.match_interval)}"
@@ -142,6 +163,8 @@ class Result:
         parts += [f"- {reason}" for reason in self.record.reasons or ()]
         if self.evidence is not None:
             parts += [f"  {name}: {said}" for name, said in self._measures()]
+        if self.certificate is not None:
+            parts.append(f"  {self.certificate.line}")
         if len(self.frontier):
             parts.append(f"\n{self.frontier}")
         return "\n".join(parts)
@@ -161,6 +184,7 @@ class Result:
                 f"<ul>{''.join(f'<li>{escape(reason)}</li>' for reason in reasons)}</ul>" if reasons else "",
                 _table(header, rows) if rows else "",
                 _table(("measure", ""), self._measures()) if evidence else "",
+                f"<p>{escape(self.certificate.line)}</p>" if self.certificate else "",
                 self.frontier._repr_html_() if len(self.frontier) else "",
             ]
         )
@@ -171,14 +195,14 @@ class Result:
         return [(name, str(getattr(self.evidence, name))) for name in names]
 
 
-def load_result(folder: str | Path, task: str | Task | None = None) -> Result:
+def load_result(folder: str | Path, task: str | Path | Task | None = None) -> Result:
     """Reads the folder of a result. Nothing that it names is run: a task of one's own is given again."""
     place = Path(folder)
-    record = read_record(place)
+    record = read_record(place) if place.is_dir() else None
     if record is None:
         raise DraspError(f"{place}: no {MARK}; expected a folder that `drasp decompile` or `drasp translate` wrote")
     program = load_program(place)
-    its_task = load_task(task) if isinstance(task, str) else task or TASKS.get(record.task or "")
+    its_task = load_task(task) if task is not None else TASKS.get(record.task or "")
     points = record.frontier or ()
     programs = {point.lines: load_program(place / "frontier" / f"{point.lines}.drasp") for point in points}
     return Result(

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.fitting.oracle import Batch
 from drasp.language import Interpreter
 from drasp.language.syntax import (
     Aggregate,
@@ -23,6 +23,7 @@ from drasp.language.syntax import (
 )
 from drasp.rewriting.provenance import concise, handed_on, standing, with_sites
 from drasp.rewriting.tidy import without_unused
+from drasp.tasks import Inputs
 
 
 def dtype_of(program: Program) -> torch.dtype:
@@ -47,7 +48,19 @@ def fresh_name(program: Program, name: str) -> str:
     return name
 
 
-def where_it_matters(program: Program, names: Sequence[str], batch: Batch) -> Bool[Tensor, "batch pos"]:
+@runtime_checkable
+class Counted(Protocol):
+    """Inputs with the positions at which answers count, padded; `valid` says where there is one."""
+
+    @property
+    def inputs(self) -> Inputs: ...
+    @property
+    def where(self) -> Int[Tensor, "batch counted"]: ...
+    @property
+    def valid(self) -> Bool[Tensor, "batch counted"]: ...
+
+
+def where_it_matters(program: Program, names: Sequence[str], batch: Counted) -> Bool[Tensor, "batch pos"]:
     """The positions at which variables can have a part in answers that count.
 
     Where no head reads them, directly or through other lines, those are the answers' own; otherwise all up to the last.

@@ -28,6 +28,7 @@ from drasp.language.syntax import (
     TensorName,
     tensor_digest,
 )
+from drasp.passes import Pass
 from drasp.rewriting.provenance import concise, explicit, handed_on, with_sites
 from drasp.rewriting.rewrite import dense_ops, dtype_of, fresh_name, reexpress, with_op
 from drasp.rewriting.tidy import SumsToOne, changed, fold_constants, renumbered, without_unused
@@ -42,17 +43,15 @@ Operation = TypeVar("Operation", Select, Project)
 def simplify(program: Program) -> Program:
     """The same logits from fewer lines, in canonical order and with canonical names."""
     program = explicit(renumbered(without_unused(program)))  # after which no two lines share a tensor
-    while (simpler := _step(program)) is not None:
+    while (simpler := _simpler(program)) is not program:
         program = explicit(simpler)
     return concise(canonical(_with_centred_selects(program)))
 
 
-def _step(program: Program) -> Program | None:
-    found = next((simpler for step in _STEPS if (simpler := step(program)) is not None), None)
-    if found is not None:
-        return found
-    folded = fold_constants(program)
-    return folded if folded.lines < program.lines else None
+def _simpler(program: Program) -> Program:
+    """The program after the first of the exact passes that finds something to do; else the program itself."""
+    results = (each.run(program, None) for each in EXACT)
+    return next((result for result in results if result is not program), program)
 
 
 # ---------------------------------------------------------------------------- variables that go
@@ -319,16 +318,22 @@ def _without_idle_projects(program: Program) -> Program | None:
     return without_unused(replace(program, statements=statements))
 
 
-_STEPS: tuple[Callable[[Program], Program | None], ...] = (
-    _without_aliases,
-    _without_tables,
-    _without_tabled_norms,
-    _without_copies,
-    _with_merged_inputs,
-    _with_merged_projects,
-    _with_merged_selects,
-    _without_idle_selects,
-    _without_idle_projects,
+def _exact(name: str, rewrite: Callable[[Program], Program | None]) -> Pass[Program, None]:
+    """A rewrite that finds one thing to do, or None, as a pass."""
+    return Pass(name, "lines", lambda program, _: rewrite(program) or program, exact=True)
+
+
+EXACT = (
+    _exact("variables once more", _without_aliases),
+    _exact("functions that are tables", _without_tables),
+    _exact("norms that are tables", _without_tabled_norms),
+    _exact("lines that say the same", _without_copies),
+    _exact("inputs read twice", _with_merged_inputs),
+    _exact("projects of one variable", _with_merged_projects),
+    _exact("selects of one query and key", _with_merged_selects),
+    _exact("selects without effect", _without_idle_selects),
+    _exact("projects without effect", _without_idle_projects),
+    _exact("constants that another line carries", fold_constants),
 )
 
 

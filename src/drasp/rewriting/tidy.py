@@ -72,9 +72,9 @@ class SumsToOne:
 
 
 def fold_constants(program: Program) -> Program:
-    """Biases that another line can carry exactly have no line of their own."""
-    for step in (_fold_key_only, _fold_bias_into_project, _fold_bias_into_function):
-        while (shorter := step(program)) is not None:
+    """The program in which no bias that another line can carry exactly has a line of its own."""
+    for fold in (_fold_key_only, _fold_bias_into_project, _fold_bias_into_function):
+        while (shorter := fold(program)) is not None:
             program = shorter
     return program
 

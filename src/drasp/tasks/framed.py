@@ -6,6 +6,7 @@ an array may have holes (-1) anywhere; they are closed when the rows are put tog
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -13,9 +14,9 @@ from jaxtyping import Int
 from drasp.errors import DraspError
 from drasp.tasks.automaton import Language
 from drasp.tasks.rows import HOLE, EditTokens, any_token, closed, uniform
-from drasp.tasks.sequence import called, sequence_task
+from drasp.tasks.sequence import called, checked_vocabulary, sequence_task
 from drasp.tasks.task import Bins, EditKind, Inputs, Offsets, Rows, Source, Task
-from drasp.vocabulary import Output, Vocabulary
+from drasp.vocabulary import SPECIAL_TOKENS, Output, Vocabulary
 
 MAX_LENGTH = 150
 # Trained in the first bin, tested in all three.
@@ -136,12 +137,12 @@ class Framed(Source):
 
 def answer_task(
     name: str,
-    symbols: Sequence[str],
+    symbols: Sequence[Any],  # names, which are checked
     answer: Answer,
     *,
     draw: Draw | None = None,
     about: str = "",
-    lengths: Sequence[int] = range(1, MAX_LENGTH + 1),
+    lengths: Sequence[Any] = range(1, MAX_LENGTH + 1),
     longest_input: int = MAX_LENGTH,
     longest_answer: int = 1,
     ends: bool = True,
@@ -154,7 +155,8 @@ def answer_task(
     length: an input's offset and length add up to at most as much. `edit` changes x so that it stays in kind, where not
     every string of symbols is an input.
     """
-    vocabulary = Vocabulary.with_specials(tuple(symbols))
+    vocabulary = checked_vocabulary(name, (*symbols, *SPECIAL_TOKENS), SPECIAL_TOKENS)
+    lengths = _lengths(name, lengths)
     longest = longest_input + longest_answer + 3
     source = Framed(vocabulary, draw or uniform(len(symbols)), answer, tuple(lengths), longest, ends, edit)
     spread = 2 if longest_answer == longest_input else 1
@@ -167,7 +169,7 @@ def language_task(
     *,
     draw: Draw | None = None,
     about: str = "",
-    lengths: Sequence[int] = range(1, MAX_LENGTH + 1),
+    lengths: Sequence[Any] = range(1, MAX_LENGTH + 1),
     room: int = MAX_LENGTH,
 ) -> Task:
     """A task `BOS x EOS` with x in a language, where the model says which tokens may come next.
@@ -175,9 +177,25 @@ def language_task(
     Without `draw`, x is uniform over the language's words of its length. An input's offset and length add up to at most
     `room`.
     """
-    possible = tuple(n for n in lengths if language.has_length(n))
+    possible = tuple(n for n in _lengths(name, lengths) if language.has_length(n))
     source = Framed(language.vocabulary, draw or language.uniform_words, language, possible, room + 2)
     return _framed_task(name, "sigmoid", source, about or language.about, WithinRoom(room))
+
+
+def _lengths(task: str, lengths: Sequence[Any]) -> tuple[int, ...]:
+    found = tuple(lengths)
+    wrong = [n for n in found if type(n) is not int or not 1 <= n <= MAX_LENGTH]
+    if wrong:
+        raise DraspError(f"task {task}: lengths= holds {wrong[0]!r}; expected whole numbers from 1 to {MAX_LENGTH}")
+    return tuple(sorted(set(found)))
+
+
+def _whole(tokens: list[Any]) -> list[int]:
+    """The tokens of an answer, of which none is rounded unseen."""
+    for token in tokens:
+        if not hasattr(token, "__index__"):
+            raise DraspError(f"its answer holds {token!r}, expected ids of tokens")
+    return tokens
 
 
 def _framed_task(name: str, output: Output, source: "Framed", about: str, offsets: Offsets) -> Task:
@@ -203,10 +221,16 @@ def each_row(function: Callable[[list[int]], Sequence[int]]) -> Answer:
     """An answer computed one input at a time: simpler to write than on arrays, and slower."""
 
     def answer(x: Array) -> Array:
-        rows = [list(function([int(i) for i in row if i != HOLE])) for row in x]
+        rows = [_whole(list(function([int(i) for i in row if i != HOLE]))) for row in x]
         y = np.full((len(rows), max(map(len, rows), default=0)), HOLE)
         for i, row in enumerate(rows):
             y[i, : len(row)] = row
         return y
 
     return answer
+
+
+def language_of(task: Task) -> Language | None:
+    """The language whose words are a task's inputs `BOS x EOS`; None for all other tasks."""
+    answer = task.source.answer if isinstance(task.source, Framed) else None
+    return answer if isinstance(answer, Language) else None

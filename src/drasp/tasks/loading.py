@@ -1,14 +1,13 @@
 """Finds a task by its name, in a file that a user names, or in the folder of a model trained on it."""
 
 import difflib
-import importlib.util
-import json
 import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
 
 from drasp.errors import DraspError
+from drasp.input_files import read_json_if_there, read_text
 from drasp.tasks.algorithmic import ALGORITHMIC
 from drasp.tasks.languages import LANGUAGES
 from drasp.tasks.task import Task
@@ -17,8 +16,14 @@ TASKS: dict[str, Task] = {task.name: task for task in (*ALGORITHMIC, *LANGUAGES)
 TASK_FILE = "task.json"
 
 
-def load_task(spec: str) -> Task:
-    """The task called `spec`, or for `file.py:name` the one that the file calls `name`."""
+def load_task(task: str | Path | Task) -> Task:
+    """The task of a name, or for `file.py:name` the one that the file calls `name`; a task is given back as it is."""
+    if isinstance(task, Task):
+        return task
+    if not isinstance(task, str | Path):
+        found = f"the {type(task).__name__} {getattr(task, '__name__', repr(task))}"
+        raise DraspError(f"expected a task, a task's name or file.py:name, found {found}")
+    spec = str(task)
     if spec in TASKS:
         return TASKS[spec]
     file, colon, name = spec.rpartition(":")
@@ -34,13 +39,13 @@ def load_task(spec: str) -> Task:
 def task_of_model(folder: Path) -> Task | None:
     """The built-in task that the model in `folder` was trained on, where it says so."""
     file = folder / TASK_FILE
-    if not file.is_file():
+    expected = 'a JSON object such as {"task": "bin_majority"}'
+    content = read_json_if_there(file, expected)
+    if content is None:
         return None
-    try:
-        name = json.loads(file.read_text())["task"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise DraspError(f'{file}: expected a JSON object such as {{"task": "bin_majority"}}') from None
-    return recorded_task(name, file)
+    if "task" not in content:
+        raise DraspError(f"{file}: task is missing; expected {expected}")
+    return recorded_task(content["task"], file)
 
 
 def recorded_task(name: object, file: Path) -> Task:
@@ -51,8 +56,6 @@ def recorded_task(name: object, file: Path) -> Task:
 
 
 def _from_file(file: Path, name: str) -> Task:
-    if not file.is_file():
-        raise DraspError(f"task file {file}: no such file")
     module = _run(file)
     found = getattr(module, name, None)
     if isinstance(found, Task):
@@ -67,16 +70,17 @@ def _from_file(file: Path, name: str) -> Task:
 
 
 def _run(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"drasp_user_task_{file.stem}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    text = read_text(file, "a task file")
+    module = ModuleType(f"drasp_user_task_{file.stem}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module  # dataclasses look there
     try:
-        spec.loader.exec_module(module)
+        exec(compile(text, str(file), "exec"), vars(module))
+    except KeyboardInterrupt:
+        raise
     except SyntaxError as error:
         raise DraspError(f"task file {file}, line {error.lineno}: {error.msg}") from None
-    except Exception as error:
+    except BaseException as error:  # `sys.exit` among them: a task file ends nothing but itself
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
         where = f", line {lines[-1]}" if lines else ""
         raise DraspError(f"task file {file}{where}: {type(error).__name__}: {error}") from None

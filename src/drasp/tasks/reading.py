@@ -1,6 +1,6 @@
 """Reads the inputs of a user's task: each `(tokens, counted)` or `(tokens, counted, targets)`, checked one by one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,14 @@ def read_inputs(inputs: Sequence[Any], vocabulary: Vocabulary, output: Output, o
 
 def _parts(each: Any, name: str) -> tuple[Any, Any, Any]:
     if not isinstance(each, tuple | list) or len(each) not in (2, 3):
-        found = f"{len(each)} values" if isinstance(each, tuple | list) else f"{_kind(each)} {_short(each)}"
+        found = f"{len(each)} values" if isinstance(each, tuple | list) else f"{_kind(each)}{_short(each)}"
         raise DraspError(f"{name}: expected (tokens, counted) or (tokens, counted, targets), found {found}")
     tokens, counted, *targets = each
+    if isinstance(tokens, int | np.integer):
+        raise DraspError(
+            f"{name}: its tokens: expected a list, found {_kind(tokens)}{tokens}; "
+            "an input is (tokens, counted) or (tokens, counted, targets)"
+        )
     return tokens, counted, targets[0] if targets else None
 
 
@@ -73,15 +78,19 @@ def _targets(wanted: Any, places: int, vocabulary: Vocabulary, output: Output, n
     where = f"{name}: a target"
     if output == "softmax":
         return [_id(target, vocabulary, lambda: where) for target in wanted]
-    return [[_id(target, vocabulary, lambda: where) for target in _list(each, where)] for each in wanted]
+    # What may come next at a position is as well a set.
+    listed = (sorted(each, key=str) if isinstance(each, Set) else _list(each, where) for each in wanted)
+    return [[_id(target, vocabulary, lambda: where) for target in each] for each in listed]
 
 
 def _list(values: Any, name: str) -> list[Any]:
-    """A sequence of any kind, arrays and tensors among them, as a list."""
+    """A sequence of any kind, arrays and tensors among them, as a list; a set or a dictionary has no order."""
     try:
+        if isinstance(values, Set | Mapping):
+            raise TypeError
         return list(values.tolist() if hasattr(values, "tolist") else values)
     except TypeError:
-        raise DraspError(f"{name}: expected a list, found {_kind(values)} {_short(values)}") from None
+        raise DraspError(f"{name}: expected a list, found {_kind(values)}{_short(values)}") from None
 
 
 def _id(token: Any, vocabulary: Vocabulary, name: Callable[[], str]) -> int:
@@ -97,12 +106,13 @@ def _id(token: Any, vocabulary: Vocabulary, name: Callable[[], str]) -> int:
 
 def _whole(value: Any, name: Callable[[], str], expected: str) -> int:
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
-        raise DraspError(f"{name()} is {_kind(value)} {_short(value)}, expected {expected}")
+        raise DraspError(f"{name()} is {_kind(value)}{_short(value)}, expected {expected}")
     return int(value)
 
 
 def _kind(value: Any) -> str:
-    return f"the {type(value).__name__}"
+    """What stands before a value in a message; None says itself what it is."""
+    return "" if value is None else f"the {type(value).__name__} "
 
 
 def _short(value: Any) -> str:

@@ -2,9 +2,10 @@
 
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from jaxtyping import Int
 from drasp.errors import DraspError
 from drasp.tasks.reading import read_inputs, read_tokens
 from drasp.tasks.rows import HOLE, any_token, joined
-from drasp.tasks.task import Bins, EditKind, Inputs, Offsets, Rows, Source, Task
+from drasp.tasks.task import Bins, EditKind, Inputs, Offsets, Rows, Source, Task, shown
 from drasp.vocabulary import Output, Vocabulary
 
 Array = np.ndarray
@@ -50,27 +51,58 @@ def sequence_task(
     input so that it stays one, of the same length; without it, any ordinary token becomes any other. Positions begin at
     0, or at one of `offsets`. Lengths are what is drawn, and `bins` are their terciles.
     """
-    tokens = _vocabulary(name, vocabulary, special)
+    if not isinstance(name, str) or not name:
+        raise DraspError(f"a task is called {name!r}; expected its name")
+    tokens = checked_vocabulary(name, vocabulary, special)
     if output not in ("softmax", "sigmoid"):
         raise DraspError(f"task {name}: output={output!r}; expected softmax or sigmoid")
     if not callable(offsets):
-        offsets = tuple(offsets)
-        if not offsets or any(type(each) is not int or each < 0 for each in offsets):
+        found = _listed(offsets)
+        if not found or any(not _is_whole(each) or each < 0 for each in found):
             raise DraspError(f"task {name}: offsets={offsets!r}; expected positions from 0 on, such as range(100)")
+        offsets = tuple(int(each) for each in found)
         if every is not None and offsets != (0,):
             raise DraspError(f"task {name}: every= lists all inputs at positions from 0: it does not go with offsets=")
     if draw is None and every is None:
         raise DraspError(f"task {name}: says neither how inputs are drawn (draw=) nor which there are (every=)")
     if draw is None or callable(draw):
-        listed = None if every is None else tuple(every)
-        source = Drawn(tokens, output, draw, listed, edit, _bins(name, bins))
+        if edit is not None and not callable(edit):
+            raise DraspError(f"task {name}: edit={edit!r}; expected a function edit(rng, tokens)")
+        source = Drawn(tokens, output, draw, _every(name, every), edit, _bins(name, bins))
         return Task(name, tokens, output, source, about, offsets)
+    if not isinstance(draw, Source):
+        found = type(draw).__name__
+        raise DraspError(
+            f"task {name}: draw= is a {found}; expected a function draw(rng, count) (every= takes a list of all inputs)"
+        )
     return Task(name, tokens, output, draw, about, offsets)
 
 
-def _vocabulary(task: str, names: Sequence[str], special: Sequence[str]) -> Vocabulary:
+def _listed(values: Any) -> tuple[Any, ...] | None:
+    """What is listed; None where nothing can be."""
+    return tuple(values) if isinstance(values, Iterable) else None
+
+
+def _is_whole(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool | np.bool_)
+
+
+def _every(task: str, every: Any) -> tuple[Any, ...] | None:
+    if every is not None and not isinstance(every, Iterable):
+        raise DraspError(f"task {task}: every= is a {type(every).__name__}; expected a list of all inputs")
+    return _listed(every)
+
+
+def checked_vocabulary(task: str, names: Sequence[Any], special: Sequence[Any]) -> Vocabulary:
+    if isinstance(names, Set | Mapping):
+        raise DraspError(
+            f"task {task}: vocabulary= is a {type(names).__name__}; expected a list of the names of tokens in the "
+            "order of their ids"
+        )
     for what, given in (("vocabulary", names), ("special", special)):
-        if wrong := [name for name in given if not isinstance(name, str)]:
+        if (listed := _listed(given)) is None:
+            raise DraspError(f"task {task}: {what}={given!r}; expected a list of the names of tokens")
+        if wrong := [name for name in listed if not isinstance(name, str)]:
             raise DraspError(f"task {task}: {what}= holds {wrong[0]!r}; expected the names of tokens")
     try:
         return Vocabulary(tuple(names), tuple(special))
@@ -79,22 +111,28 @@ def _vocabulary(task: str, names: Sequence[str], special: Sequence[str]) -> Voca
 
 
 def _bins(task: str, bins: Sequence[tuple[int, int]] | None) -> Bins | None:
-    for pair in bins or ():
-        if len(pair) != 2 or not all(type(end) is int for end in pair) or pair[0] > pair[1]:
+    if bins is None:
+        return None
+    if not (pairs := _listed(bins)):
+        raise DraspError(f"task {task}: bins={bins!r}; expected a list such as [(1, 50), (51, 100)]")
+    for pair in pairs:
+        ends = _listed(pair) or ()
+        if len(ends) != 2 or not all(map(_is_whole, ends)) or ends[0] > ends[1]:
             raise DraspError(f"task {task}: bins= holds {pair!r}; expected (shortest, longest)")
-    return None if bins is None else tuple((low, high) for low, high in bins)
+    return tuple((int(low), int(high)) for low, high in pairs)
 
 
 def called(what: str, make: Callable[[], T]) -> T:
     """What a function of the task's own gives; where it fails, the place is named."""
     try:
         return make()
-    except DraspError:
+    except (DraspError, KeyboardInterrupt, MemoryError):
         raise
-    except Exception as error:
+    except BaseException as error:  # `sys.exit` among them
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(frame.filename).name}, line {frame.lineno}"
-        raise DraspError(f"its {what} failed in {where}: {error!r}") from error
+        # An error in this very file is that of the call: the function takes other arguments.
+        where = "" if frame.filename == __file__ else f" in {Path(frame.filename).name}, line {frame.lineno}"
+        raise DraspError(f"its {what} failed{where}: {error!r}") from error
 
 
 @dataclass(frozen=True)
@@ -119,7 +157,17 @@ class Drawn(Source):
             return None
         if not self.listed:
             raise DraspError("every= lists no input")
-        return read_inputs(self.listed, self.vocabulary, self.output, "every=")
+        rows = read_inputs(self.listed, self.vocabulary, self.output, "every=")
+        first: dict[bytes, int] = {}
+        for number, key in enumerate(_keys(rows)):
+            if first.setdefault(key, number) != number:
+                tokens = shown(self.vocabulary, rows.ids[number, : rows.sizes[number]].tolist())
+                raise DraspError(f"input {number} of every= ({tokens}) is input {first[key]} again; list each once")
+        return rows
+
+    @cached_property
+    def _known(self) -> frozenset[bytes]:
+        return frozenset(_keys(self._listed)) if self._listed else frozenset()
 
     def every(self) -> Rows | None:
         return self._listed
@@ -223,11 +271,10 @@ class Drawn(Source):
         edit, before = self.edit, tokens
         for _ in range(times):
             new = called("edit", lambda tokens=tokens: edit(rng, list(tokens)))
-            tokens = read_tokens(new, self.vocabulary, "what its edit gave")
+            name = f"what its edit made of {shown(self.vocabulary, tokens)}"
+            tokens = read_tokens(new, self.vocabulary, name)
             if len(tokens) != len(before):
-                raise DraspError(
-                    f"its edit made {len(tokens)} tokens of {len(before)}; an edit keeps an input's length"
-                )
+                raise DraspError(f"{name}: has {len(tokens)} tokens of {len(before)}; an edit keeps an input's length")
         return tokens
 
     def _any(self, rng: np.random.Generator, count: int) -> Rows:
@@ -242,7 +289,24 @@ class Drawn(Source):
     def _drawn(self, rng: np.random.Generator, count: int) -> Rows:
         draw = self.draw_inputs
         assert draw is not None
-        found = called("draw", lambda: list(draw(rng, count)))
+        given = called("draw", lambda: draw(rng, count))
+        if not isinstance(given, Iterable):
+            raise DraspError(f"its draw gave {given!r}; expected {count} inputs (does it `return` or `yield` them?)")
+        # One more than was asked for is enough to see that there are more: a draw may be endless.
+        found = called("draw", lambda: list(islice(given, count + 1)))
         if len(found) != count:
-            raise DraspError(f"its draw gave {len(found)} inputs, where {count} were asked for")
-        return read_inputs(found, self.vocabulary, self.output, "its draw")
+            number = f"more than {count}" if len(found) > count else str(len(found))
+            raise DraspError(f"its draw gave {number} inputs, where {count} were asked for")
+        rows = read_inputs(found, self.vocabulary, self.output, "its draw")
+        if self._listed is not None:
+            for number, key in enumerate(_keys(rows)):
+                if key not in self._known:
+                    tokens = shown(self.vocabulary, rows.ids[number, : rows.sizes[number]].tolist())
+                    raise DraspError(f"input {number} of its draw ({tokens}) is not among those that every= lists")
+        return rows
+
+
+def _keys(rows: Rows) -> Iterator[bytes]:
+    """What tells an input from others: its tokens, and the positions that count."""
+    for ids, counted, size in zip(rows.ids, rows.counted, rows.sizes.tolist(), strict=True):
+        yield ids[:size].tobytes() + counted[:size].tobytes()

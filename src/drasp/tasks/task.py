@@ -247,10 +247,14 @@ class Task:
                 f"task {self.name}: has {len(self.vocabulary)} tokens ({names}), but the model has {n_vocab}"
             )
         if self.n_positions > n_positions:
-            lengths = f"lengths {self.lengths[0]} to {self.lengths[-1]}"
+            at_zero = self.offsets == (0,)
+            longest = self.inputs(np.array([self.lengths[-1]]), np.random.default_rng(0), random_offsets=False)
+            takes = f"its longest input ({shown(self.vocabulary, longest.ids[0].tolist())}) has {longest.ids.shape[1]}"
+            more = "" if at_zero else ", and the offsets it may begin at are added"
+            hint = "draw shorter inputs" + ("" if at_zero else ", or let positions begin at 0")
             raise DraspError(
-                f"task {self.name}: needs {self.n_positions} positions ({lengths}, and the offsets they begin at), "
-                f"but the model has {n_positions}; draw shorter inputs, or let positions begin at 0"
+                f"task {self.name}: needs {self.n_positions} positions ({takes}{more}), "
+                f"but the model has {n_positions}; {hint}"
             )
         limit = n_positions if self.limit is None else self.limit
         if (n_vocab, limit) == (len(self.vocabulary), self.limit):

@@ -16,7 +16,7 @@ from drasp.tasks import Inputs
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrainingBatch:
     """`targets` and `owner`, the row of the inputs, are of the counted positions, in the order of their logits."""
 
     sequences: Sequences
@@ -25,14 +25,14 @@ class Batch:
     n_rows: int
 
 
-def lay_out(inputs: Inputs) -> Batch:
+def lay_out(inputs: Inputs) -> TrainingBatch:
     """One batch, each row in a lane of its own: for rows of like size."""
     rows = torch.arange(len(inputs))
     (batch,) = _lay_out(inputs, rows, None, len(inputs))
     return batch
 
 
-def lay_out_pairs(inputs: Inputs, size: int) -> list[Batch]:
+def lay_out_pairs(inputs: Inputs, size: int) -> list[TrainingBatch]:
     """Batches of `size` rows, an even number: in each, the longest shares a lane with the shortest, and so on."""
     order = (inputs.sizes.view(-1, size).argsort(dim=1, stable=True) + torch.arange(0, len(inputs), size)[:, None]).T
     first, second = order[size // 2 :].T.flatten(), order[: size // 2].flip(0).T.flatten()
@@ -41,7 +41,7 @@ def lay_out_pairs(inputs: Inputs, size: int) -> list[Batch]:
 
 def _lay_out(
     inputs: Inputs, first: Int[Tensor, " lane"], second: Int[Tensor, " lane"] | None, n_lanes: int
-) -> list[Batch]:
+) -> list[TrainingBatch]:
     """All batches at once, since many small steps cost more than a few large ones; `n_lanes` to a batch."""
     wide = inputs.ids.shape[1]
     # The last token of a row predicts nothing, so no model needs to read it.
@@ -75,7 +75,7 @@ def _lay_out(
         width = int(end[lanes].max())
         n_asked = width if asked is None else int(rank[places].max()) + 1
         batches.append(
-            Batch(
+            TrainingBatch(
                 Sequences(
                     ids=ids[lanes, :width],
                     positions=positions[lanes, :width],

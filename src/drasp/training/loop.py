@@ -15,7 +15,7 @@ from drasp.errors import DraspError
 from drasp.forward import Forward
 from drasp.measure import Share
 from drasp.tasks import Task
-from drasp.training.layout import Batch, lay_out, lay_out_pairs
+from drasp.training.layout import TrainingBatch, lay_out, lay_out_pairs
 from drasp.training.recipe import BATCH, OFFSETS, TEST_EVERY, TEST_INPUTS, WEIGHT_DECAY, Accuracies, Recipe
 from drasp.transformer import Transformer, assemble, initial_weights
 from drasp.vocabulary import Output
@@ -26,7 +26,7 @@ MAX_NORM = 1.0
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """At a test: the accuracies of the bins are estimates from the first inputs, unless the model got far."""
 
     step: int
@@ -36,7 +36,7 @@ class Progress:
 
 
 @dataclass
-class State:
+class TrainingState:
     """All that a run's future depends on, as it stands after a test."""
 
     weights: dict[str, Tensor]
@@ -50,17 +50,17 @@ class State:
     done: bool = False
 
 
-class Run:
+class TrainingRun:
     """One training run. `advance` takes it from one test to the next, and `state` can be stored between."""
 
-    def __init__(self, task: Task, recipe: Recipe, state: State | None = None) -> None:
+    def __init__(self, task: Task, recipe: Recipe, state: TrainingState | None = None) -> None:
         if task.pool(1, np.random.default_rng(0)).targets is None:
             raise DraspError(f"task {task.name}: gives no targets, and a model is trained to say what they say")
         task = replace(task, limit=task.n_positions)
         self.task = task
         self.recipe = recipe
         self.shape = recipe.shape(task)
-        self.state = state or State(initial_weights(self.shape, recipe.seed))
+        self.state = state or TrainingState(initial_weights(self.shape, recipe.seed))
         self._flat = {"matrices": self._gather(matrices=True), "vectors": self._gather(matrices=False)}
         self._weights = self._views()
         self.model: Transformer = assemble(self.shape, self._weights)
@@ -72,7 +72,7 @@ class Run:
         self._tests = [_Test(task, b, recipe.seed, False, TEST_INPUTS) for b in task.training_bins]
         self._shifted = _Test(task, task.training_bins[0], recipe.seed, True, TEST_INPUTS)
 
-    def advance(self, thorough: bool = False) -> Progress:
+    def advance(self, thorough: bool = False) -> TrainingProgress:
         """Trains up to the next test; `thorough` tests every bin on all its inputs."""
         start = time.perf_counter()
         steps = min(TEST_EVERY, self.recipe.steps - self.state.step)
@@ -90,7 +90,7 @@ class Run:
         # The inputs it trains on have random offsets: right at offset 0 alone would be too easy.
         faultless = shares[0].all and self._shifted.share(self.model, until_wrong=True).all
         faultless_tests = self.state.faultless_tests + 1 if faultless else 0
-        self.state = State(
+        self.state = TrainingState(
             weights={k: v.detach().clone() for k, v in self._weights.items()},
             step=self.state.step + steps,
             moments=self._moments(),
@@ -101,7 +101,7 @@ class Run:
             faultless_tests=faultless_tests,
             done=faultless_tests >= self.recipe.patience or self.state.step + steps >= self.recipe.steps,
         )
-        return Progress(self.state.step, loss, tuple(shares), steps / (trained - start))
+        return TrainingProgress(self.state.step, loss, tuple(shares), steps / (trained - start))
 
     def final_accuracies(self) -> Accuracies:
         """On the test inputs of every bin, at offset 0 and at random offsets."""
@@ -161,7 +161,7 @@ class Run:
         return {name: {k: v.clone() for k, v in states[flat].items()} for name, flat in self._flat.items()}
 
 
-def loss_of(model: Transformer, batch: Batch, output: Output, dropout: float = 0.0) -> Float[Tensor, ""]:
+def loss_of(model: Transformer, batch: TrainingBatch, output: Output, dropout: float = 0.0) -> Float[Tensor, ""]:
     """The mean cross-entropy of a model's answers at the counted positions of a batch."""
     logits = Forward(model)(batch.sequences, dropout).logits
     if output == "softmax":
@@ -180,7 +180,7 @@ class _Test:
     count: int
 
     @cached_property
-    def _batches(self) -> list[Batch]:
+    def _batches(self) -> list[TrainingBatch]:
         # One generator for each test set, so that none depends on what else was drawn.
         rng = np.random.default_rng([self.seed, 2, self.lengths[0], self.random_offsets])
         inputs = self.task.pool(self.count, rng, *self.lengths, random_offsets=self.random_offsets)
@@ -197,7 +197,7 @@ class _Test:
         return Share(hits, total)
 
 
-def _rows_right(logits: Float[Tensor, "counted n_vocab"], batch: Batch) -> int:
+def _rows_right(logits: Float[Tensor, "counted n_vocab"], batch: TrainingBatch) -> int:
     """How many rows are right at all their counted positions."""
     sigmoid = batch.targets.dtype == torch.bool
     right = ((logits > 0) == batch.targets).all(-1) if sigmoid else logits.argmax(-1) == batch.targets

@@ -1,13 +1,14 @@
 """What a training run is made of, and what is known of it when it ends."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
 from drasp.errors import DraspError
 from drasp.measure import Share
+from drasp.records import WrongFieldError, typed
 from drasp.tasks import Task
 from drasp.transformer import Shape
 
@@ -17,6 +18,8 @@ MAX_STEPS = 30_000
 TEST_EVERY = 100
 TEST_INPUTS = 2000
 
+# More is a mistake, or a model that drasp is not for.
+_MOST = {"layers": 100, "heads": 1000, "dim": 10_000, "steps": 10**9, "patience": 10**9}
 LAYERS, HEADS, DIMS, RATES, DROPOUTS = (1, 2, 4), (1, 2, 4), (16, 64, 256), (1e-3, 1e-4), (0.0, 0.1)
 
 # By length bin ("1-50"), at offset 0 and at random offsets.
@@ -42,6 +45,8 @@ class Recipe:
         for name in ("layers", "heads", "dim", "steps", "patience"):
             if getattr(self, name) < 1:
                 raise DraspError(f"--{name} {getattr(self, name)}: expected at least 1")
+            if getattr(self, name) > _MOST[name]:
+                raise DraspError(f"--{name} {getattr(self, name)}: expected at most {_MOST[name]:,}")
         if self.dim % self.heads:
             raise DraspError(f"--dim {self.dim}: expected a multiple of --heads {self.heads}")
         if not 0 < self.lr < 1:
@@ -114,16 +119,40 @@ class Metrics:
         }
 
     @staticmethod
-    def from_json(content: dict[str, Any]) -> "Metrics":
-        return Metrics(
-            Recipe(**content["recipe"]),
-            content["steps"],
-            content["seconds"],
-            {
-                offsets: {name: Share(int(s["right"]), int(s["inputs"])) for name, s in bins.items()}
-                for offsets, bins in content["accuracy"].items()
-            },
-        )
+    def from_json(content: Mapping[str, Any]) -> "Metrics":
+        """What `json` read of metrics; a field that is not what it should be is a WrongFieldError."""
+        found = typed(_MetricsRecord, content)
+        for offsets in OFFSETS:
+            if not found.accuracy.get(offsets):
+                raise WrongFieldError(f"accuracy[{offsets!r}] is missing")
+            if list(found.accuracy[offsets]) != list(found.accuracy[OFFSETS[0]]):
+                raise WrongFieldError(f"accuracy[{offsets!r}] has other lengths than accuracy[{OFFSETS[0]!r}]")
+        accuracies = {
+            offsets: {name: s.share(f"accuracy[{offsets!r}][{name!r}]") for name, s in bins.items()}
+            for offsets, bins in found.accuracy.items()
+        }
+        return Metrics(found.recipe, found.steps, found.seconds, accuracies)
+
+
+@dataclass(frozen=True)
+class _ShareRecord:
+    right: int
+    inputs: int
+
+    def share(self, name: str) -> Share:
+        if not 0 <= self.right <= self.inputs or not self.inputs:
+            raise WrongFieldError(f"{name}: expected right answers of some inputs, found {self.right} of {self.inputs}")
+        return Share(self.right, self.inputs)
+
+
+@dataclass(frozen=True)
+class _MetricsRecord:
+    """`metrics.json`, as far as it is read."""
+
+    recipe: Recipe
+    steps: int
+    seconds: float
+    accuracy: dict[str, dict[str, _ShareRecord]]
 
 
 def grid(task: Task, given: dict[str, Any]) -> Iterator[Recipe]:

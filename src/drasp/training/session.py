@@ -10,24 +10,24 @@ from typing import Any
 import torch
 
 from drasp.errors import DraspError
+from drasp.input_files import MAX_TENSORS, is_there, read_bytes
+from drasp.output_folder import check_output_folder, write_files
 from drasp.tasks import Task
 from drasp.training.files import (
-    check_out,
     load_state,
     read_metrics,
     save_state,
     state_file,
-    whole_folder,
     write_model,
 )
-from drasp.training.loop import Progress, Run
+from drasp.training.loop import TrainingProgress, TrainingRun
 from drasp.training.recipe import OFFSETS, Metrics, Recipe, grid
 
 SAVE_SECONDS = 10.0
 # A checkpoint is written when a bin's accuracy has risen by more than this since the last one.
 RISE = 0.25
 
-Watch = Callable[[Progress], None]
+Watch = Callable[[TrainingProgress], None]
 
 
 class InterruptedTrainingError(Exception):
@@ -48,13 +48,13 @@ def train(
     watch: Watch = lambda _: None,
 ) -> Metrics:
     """Trains a model and writes it to `out`; with `checkpoints`, also to `out-STEP` on the way."""
-    check_out(out)
+    check_output_folder(out, new=True)
     # Small models gain nothing from a second thread, and sums depend on how they are split among threads.
     torch.set_num_threads(threads)
     file = state_file(out)
-    if file.exists() and not resume:
+    if is_there(file) and not resume:
         raise DraspError(f"{file}: holds an interrupted run; go on with --resume, or remove it to begin again")
-    run = Run(task, recipe, load_state(file, recipe) if resume else None)
+    run = TrainingRun(task, recipe, load_state(file, recipe) if resume else None)
     try:
         save_state(file, recipe, run.state)
         saved = time.monotonic()
@@ -87,43 +87,42 @@ def search(
     ended: Callable[[Metrics], None] = lambda _: None,
 ) -> Metrics:
     """Trains the grid, small models first, until one is `good` at the longest lengths; writes the best."""
-    check_out(out)
+    check_output_folder(out, new=True)
     folder = out.with_name(f"{out.name}.search")
-    if folder.exists() and not resume:
+    if is_there(folder) and not resume:
         raise DraspError(f"{folder}: holds an interrupted search; go on with --resume, or remove it to begin again")
-    if resume and not folder.exists():
+    if resume and not is_there(folder):
         raise DraspError(f"{folder}: no interrupted search to resume; leave out --resume to begin one")
     tried: dict[Path, Metrics] = {}
     for recipe in grid(task, given):
         model = folder / recipe.name(task)
-        if not model.exists():
+        if not is_there(model):
             begun(recipe)
-            train(task, recipe, model, resume=state_file(model).exists(), threads=threads, watch=watch)
+            train(task, recipe, model, resume=is_there(state_file(model)), threads=threads, watch=watch)
             ended(read_metrics(model))
         tried[model] = read_metrics(model)
         if min(map(tried[model].longest, OFFSETS)) >= good:
             break
     best = max(tried, key=lambda model: tried[model].generalisation)
-    with whole_folder(out) as whole:
-        shutil.copytree(best, whole, dirs_exist_ok=True)
-        log = {"chosen": best.name, "tried": {model.name: metrics.to_json() for model, metrics in tried.items()}}
-        (whole / "search.json").write_text(json.dumps(log, indent=2) + "\n")
+    log = {"chosen": best.name, "tried": {model.name: metrics.to_json() for model, metrics in tried.items()}}
+    files = {file.name: read_bytes(file, MAX_TENSORS) for file in best.iterdir()}
+    write_files(out, files | {"search.json": (json.dumps(log, indent=2) + "\n").encode()}, new=True)
     shutil.rmtree(folder)
     return tried[best]
 
 
-def _checkpoint(run: Run, progress: Progress, out: Path) -> None:
+def _checkpoint(run: TrainingRun, progress: TrainingProgress, out: Path) -> None:
     now = tuple(share.value for share in progress.accuracies)
     before = run.state.saved or (0.0,) * len(now)
     if any(new - old > RISE for new, old in zip(now, before, strict=True)):
         run.state.saved = now
         folder = out.with_name(f"{out.name}-{progress.step}")
         # A resumed run comes by here again, with the same weights.
-        if not folder.exists():
+        if not is_there(folder):
             _write(run, folder)
 
 
-def _write(run: Run, out: Path) -> Metrics:
+def _write(run: TrainingRun, out: Path) -> Metrics:
     metrics = Metrics(run.recipe, run.state.step, run.state.seconds, run.final_accuracies())
     write_model(out, run.shape, run.state.weights, run.task.name, metrics)
     return metrics

@@ -1,0 +1,1 @@
+"""What `faults.py` tries: bad inputs, signals and bad surroundings."""

@@ -1,0 +1,155 @@
+"""`drasp explain`."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from drasp.cli.programs import ProgramPath
+from drasp.errors import DraspError
+from drasp.terminal import say
+
+if TYPE_CHECKING:
+    from drasp.causal import Evidence, LineEvidence
+    from drasp.language import Program
+    from drasp.records import Record
+    from drasp.tasks import Task
+
+_ORIGINS = {
+    "own": "its numbers are the model's own",
+    "approximated": "its numbers approximate the model's",
+    "named": "it was named",
+    "unknown": "whose its numbers are is not known",
+}
+_MEASURES = {
+    "attention": "looks where the model does",
+    "interchange_cut_down": "taken from another input, does as what it replaced",
+    "interchange": "taken from another input, does as the model's part",
+    "splice": "does its part's work in the model",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    app.command()(explain)
+
+
+def explain(
+    program: ProgramPath,
+    line: Annotated[
+        int | None, typer.Argument(metavar="[LINE]", help="A line's number; else all.", show_default=False)
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(help="Whose inputs to look at; a result of drasp knows its own.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
+) -> None:
+    """Say in words what a line does, show its tensor, its evidence, and what changes without it; or tell all lines.
+
+    Examples:
+
+    drasp explain result
+
+    drasp explain result 3
+    """
+    from drasp.language import load_program
+    from drasp.records import read_record
+    from drasp.words import names_told, paragraph, sentences
+
+    loaded, record = load_program(program), read_record(program)
+    if line is not None and not 1 <= line <= loaded.lines:
+        raise DraspError(f"line {line}: the program has lines 1 to {loaded.lines}")
+    if line is not None:
+        its_task, missing = _task_of(program, task, loaded, record)
+        _explain_line(program, loaded, line, its_task, record, as_json)
+        if its_task is None:
+            say(f"drasp: what changes without it is seen on inputs: {missing or 'name a task with --task'}", err=True)
+    elif as_json:
+        names = [statement.name for statement in loaded.statements]
+        said = dict(zip(names, sentences(loaded), strict=True))
+        say(json.dumps({"words": paragraph(loaded), "lines": said}, indent=2, ensure_ascii=False))
+    else:
+        say(loaded)
+        say(f"\n{paragraph(loaded)}")
+        if record is not None and record.verdict is not None:
+            grade = f" ({record.grade})" if record.grade else ""
+            names = f", {names_told(record.primitives)}" if record.primitives else ""
+            say(f"\n{record.verdict}{grade}: {loaded.lines} lines{names}")
+
+
+def _explain_line(
+    place: Path, program: "Program", line: int, task: "Task | None", record: "Record | None", as_json: bool
+) -> None:
+    from drasp.absence import absence
+    from drasp.language import program_file
+    from drasp.language.syntax import ElementWise, Norm, Project, Select
+    from drasp.naming import explain as explaining
+    from drasp.naming.inputs import inputs_for
+    from drasp.results.line import Line
+    from drasp.words import whole_sentence
+
+    measured = _evidence(record, place) if program_file(place).name == "program.drasp" else None
+    statement = program.statements[line - 1]
+    evidence = next((each for each in measured.lines if each.line == statement.name), None) if measured else None
+    shown = Line(program, line, evidence)
+    without = absence(program, statement, task) if task else None
+    tensor = shown.tensor if isinstance(statement, Select | Project | Norm) else None
+    found = None
+    if task and isinstance(statement, ElementWise):
+        found = explaining.explain(program, line, *inputs_for(program, task))
+    if as_json:
+        content: dict[str, Any] = {"line": line, "statement": shown.text, "words": shown.words}
+        content["tensor"] = tensor and {
+            "axes": [asdict(axis) for axis in tensor.axes],
+            "values": tensor.values.tolist(),
+        }
+        content["evidence"], content["without"] = evidence and asdict(evidence), without and asdict(without)
+        say(json.dumps(content | (asdict(found) if found else {}), indent=2, ensure_ascii=False))
+        return
+    say(f"{shown}\n\nIn words: {whole_sentence(program, statement)}")
+    if tensor is not None:
+        say(f"\n{tensor}")
+    if evidence is not None:
+        say(f"\nEvidence: {_evidence_words(evidence)}")
+    elif measured is not None:
+        say("\nEvidence: none was measured for this line.")
+    else:
+        say(f"\nEvidence: none is stored; `drasp verify {place} MODEL --causal` measures it.")
+    if without is not None:
+        say(f"\nWithout it: {without}")
+    if found is not None:
+        say(explaining.text(found).partition("\n")[2])
+
+
+def _evidence(record: "Record | None", place: Path) -> "Evidence | None":
+    from drasp.causal import Evidence
+    from drasp.records import WrongFieldError
+
+    if record is None or record.causal is None:
+        return None
+    try:
+        return Evidence.from_json(record.causal)
+    except WrongFieldError as error:
+        raise DraspError(f"{place}: causal: {error}; make the result anew") from None
+
+
+def _evidence_words(evidence: "LineEvidence") -> str:
+    measures = {words: getattr(evidence, name) for name, words in _MEASURES.items()}
+    told = [f"{words} {measure}" for words, measure in measures.items() if measure and measure.n]
+    stands_for = [f"stands for {evidence.stands_for}"] if evidence.stands_for else []
+    return "; ".join([*stands_for, _ORIGINS.get(evidence.origin, evidence.origin), *told])
+
+
+def _task_of(
+    program: Path, task: str | None, loaded: "Program", record: "Record | None"
+) -> "tuple[Task | None, str | None]":
+    """The task that was named, or the one in the result beside the program; or why there is none."""
+    from drasp.report.examples import fitted_to_program, task_on_record
+    from drasp.tasks import load_task
+
+    if task is not None:
+        return fitted_to_program(load_task(task), loaded, program), None
+    return task_on_record(loaded, record)

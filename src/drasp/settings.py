@@ -1,0 +1,134 @@
+"""The numbers that the search goes by: what a cut and a name are held to, what they are worth, how much is tried.
+
+A result keeps all of them. What only guards against rounding, or bounds memory, stays where it is used; what evidence
+is held to in the end is no setting: `drasp.causal.measures`.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class NamingSettings:
+    """How names are found, and what they may cost."""
+
+    # What a name is held to. The evidence in the end asks for a little less, on other inputs.
+    tolerance: float = 0.01  # of agreement, that all names together may cost
+    of_each: float = 0.004  # the same, of one: what costs more says something else than the line did
+    least_interchange: float = 0.93  # share alike where a line comes from another input
+    least_rounded: float = 0.97  # the same, of rounded numbers: more digits cost nothing but looks
+    least_overlap: float = 0.55  # of attention: a name may harden what is soft
+    lost: float = 0.02  # of the answers that edits change, that all names together may cost
+    fewest: int = 12  # cases that say anything
+    negligible: float = 0.02  # of the sources: a line that changes fewer answers says nothing
+    alike: float = 0.95  # overlap of attention weights of two heads that may be one line
+
+    # What is tried.
+    patience: int = 4  # failures in a row that end a pass: what is long and has no names yet will hardly get any
+    close: float = 0.15  # of agreement: a candidate further off on few inputs is not tried on all
+    attempts: int = 4  # tensors for a select, those that come nearest
+    softened: int = 3  # of them, those that are tried with soft scores too
+    looked_at: int = 6  # inputs on which it is seen where a head looks; each has many positions
+    scales: tuple[float, ...] = (10_000.0, 300.0, 100.0, 30.0, 10.0, 3.0)  # of scores, from hard to soft
+    as_near: float = 0.05  # of correlation: by so little less than the nearest, the simpler name is the better one
+    nearest: int = 3  # tensors of the library that a stored one is compared with further
+    pairs: int = 5  # of one for ordinary and one for special tokens
+    least_correlation: float = 0.25  # of a stored tensor with one that may take its place
+    the_same: float = 0.999  # correlation of a table with the tensor that may take its place
+    functions: int = 4  # for an MLP, those that come nearest
+    most_residual: float = 0.5  # of the variance, that a function for an MLP may leave over
+    positions: int = 6000  # on which a function is compared with an MLP
+    most_dimensions: int = 1200  # of a function's result: least squares take the cube of that
+    least_squares: int = 8000  # answers that tell whether an MLP is linear
+    column_steps: int = 30  # that a column's largest number may have: what a sigmoid says of a token counts no further
+    steps: tuple[int, ...] = (1, 2, 3, 4, 6, 10, 16, 30, 100, 300, 1000)  # counts to 150 take numbers of three digits
+    accident: float = 1e-3  # of the largest number: nearer to 0, a logit's sign is an accident of rounding
+    slack: float = 2e-4  # of the answers, that rounding a column may change
+    most_entries: int = 40  # of a table that is written out: nobody reads more
+    most_zeros: int = 200  # numbers that are tried one by one whether they can be 0; each takes a look at all answers
+    means_by: int = 5  # every so-many-th batch gives means: more of them would say the same
+    settled_by: int = 5  # every so-many-th batch settles the bias when a line is dropped
+    settling_steps: int = 10  # of descent, on one constant
+
+    without: tuple[str, ...] = ()  # passes that are left out, to see what they do
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a program is searched for; the default is one value of it, and `QUICK` another."""
+
+    # How much is spent.
+    inputs: int = 480  # on which constants are settled, and as many on which agreement decides
+    patience: int = 3  # failures in a row that end a pass on the graph; settling them is dear
+    brief_steps: int = 5  # of descent, where constants are settled: most of what is tried fails
+    longer_steps: int = 12  # the same, where a brief one came near
+    near: float = 0.05  # of agreement: so far below its target a cut is settled for longer
+    unseen_inputs: int = 1000  # on which names are judged in the end
+    fresh_inputs: int = 2000  # for the agreement that is reported
+    slopes_inputs: int = 96  # whose gradients rank edges and lines
+    edited: float = 0.25  # of the inputs that constants are settled on: what suits the task alone may hide what is done
+    trials_from_task: int = 64  # pairs of inputs for a look at the mechanism, of inputs of middle length
+    trials_of_each_edit: int = 48
+    middle_length: int = 60  # tokens: of shorter inputs there may be more, and more at once, and of longer ones fewer
+    least_times: float = 0.5  # of the trials, for the longest inputs
+    most_times: float = 3.0  # and for the shortest
+
+    # The agreement that is kept.
+    target: float = 0.95  # on the answers that decide
+    lowest: float = 0.93  # the same, in the last round, for what stays long
+    of_all: float = 0.93  # on all answers, mistakes among them
+    fewer: float = 0.01  # than a model that has learnt its task has right: its mistakes can hardly be followed
+    least_of_all: float = 0.91  # however many mistakes it makes
+    mastered: float = 0.9  # accuracy of a model that has learnt its task
+    nearly_all: float = 0.995  # where nothing is to be lost
+    slight: float = 1e-3  # of the loss of a model that hears nothing: by so little, it is mistakes that change
+    as_well: float = 0.002  # less agreement, with constants that nothing was fitted to
+
+    # What cuts leave of the mechanism. The evidence in the end asks for a little less, on other inputs.
+    nothing_lost: float = 0.98  # of answers that stay with all that is cut from another input: it hardly matters at all
+    complete: float = 0.91  # the same, of a program that is complete
+    sufficient: float = 0.85  # of one that is not: it may leave out what matters at times, not another way to answers
+    interchange: float = 0.97  # alike with a part from another input, where a norm is constant
+    interchange_after_cuts: float = 0.94  # the same, where norms are as they were
+    clear_of_norms: float = 0.1  # of the median margin: of nearer answers, harmless norms cost a tenth
+    more_of_near: float = 0.04  # of nearer answers, that may change besides
+    by_chance: float = 0.01  # of these answers: one or two that happen to change
+    seldom: float = 0.02  # of the pairs: a norm that changes fewer answers does not matter
+
+    # What a cut is worth, in lines, and a line in agreement.
+    worth_of_a_line: float = 0.01
+    worth_of_noise: float = 0.02  # of a line that does not matter: there noise decides
+    worth_of_a_read: float = 1.0  # what functions and queries need not read makes them simpler
+    worth_of_a_norm: float = 0.3  # layer norm is there in every model, and a number in its place is not
+
+    # What is tried.
+    hopeless: float = 0.5  # of the loss of a model that hears nothing: what comes near it is no way on
+    worth_settling: float = 0.4  # of a hopeless loss: constants make up for less than that
+    harmless: float = 0.01  # of a hopeless loss: what costs no answers and is refused says nothing of the others
+    most_missing: float = 0.1  # of what is to spare, that settling may bring back
+    hardly_better: float = 0.995  # agreement that settling would hardly add to
+    looked_at: int = 10  # moves, at least, whose loss is measured anew in each round
+    most_edges: int = 36  # of a graph whose lines are counted
+    most_lines: int = 60  # a program that is longer is squeezed, not shortened with care
+    most_written: int = 300  # lines of a program that is only squeezed
+    long: int = 12  # lines: of a program that stays longer, what matters may go too
+
+    # The frontier and the pick.
+    truer: float = 0.01  # that a longer program must agree more often to be on the frontier
+    much_shorter: float = 0.67  # of the lines: so short is what has lost more than it should, to be worth it
+    more_lines: int = 2  # that a complete program may have more than a sufficient one
+    more_of_lines: float = 0.25  # or so large a part of them
+    saved_by_names: int = 3  # lines, at most, as a rule
+    more_tried: int = 3  # longer programs, where the first do not do it by the model's means
+    most_named: int = 12  # lines of a program that is named: each is tried by running all of it, many times
+
+    naming: NamingSettings = field(default_factory=NamingSettings)
+    without: tuple[str, ...] = ()  # passes that are left out, to see what they do
+
+    def to_json(self) -> dict[str, Any]:
+        return json.loads(json.dumps(asdict(self)))
+
+
+DEFAULT = Settings()
+QUICK = Settings(inputs=240, patience=2)

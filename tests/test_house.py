@@ -1,0 +1,188 @@
+"""The house: which module may import which, one name for one class, and tests that stand alone."""
+
+import ast
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+
+import drasp
+from drasp.attention import causal_weights
+from drasp.language.syntax import STATEMENTS
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+
+# Who alone may import a package: beside itself, and the lists of public names.
+READERS = {
+    "cli": {"demo"},
+    "study": {"cli"},
+    "report": {"cli", "demo", "results", "study", "translation_result"},
+    "results": {"cli", "demo", "study"},
+    "zoo": {"cli"},
+    "training": {"cli", "compiler", "report", "study", "zoo"},
+    "naming": {"cli", "decompiler"},
+    "decompiler": {"cli", "demo", "results", "study"},
+    "certificates": {"cli", "crasp", "results"},
+    "crasp": {"cli"},
+}
+# What the language rests on: inputs, tokens, places, files, and nothing that knows a model.
+BELOW_LANGUAGE = {"activations", "attention", "edits", "errors", "input_files", "sequences", "sites", "vocabulary"}
+
+
+@cache
+def modules() -> Mapping[str, Path]:
+    """Every module of drasp, by its dotted name."""
+    files = sorted((SOURCE / "drasp").rglob("*.py"))
+    return {".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
+
+
+def sources() -> Iterator[Path]:
+    """All Python of the project: the package, what measures it and what tests it."""
+    for folder in ("src", "bench", "tests"):
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """The modules of drasp that a piece of code imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in modules() else node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@cache
+def arrows() -> Mapping[str, set[str]]:
+    """What each module imports, anywhere in it."""
+    found = {}
+    for name, file in modules().items():
+        tree = ast.parse(file.read_text())
+        found[name] = {other for other in imported(tree) if other in modules() and other != name}
+    return found
+
+
+def part(module: str) -> str:
+    """The package, or the module beside the packages, in which a module lies."""
+    return [*module.split("."), ""][1]
+
+
+def cycle(graph: Mapping[str, set[str]]) -> list[str]:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def pairs() -> list[tuple[str, str]]:
+    return [(a, b) for a, others in arrows().items() for b in others]
+
+
+def test_modules_import_each_other_in_no_circle():
+    assert cycle(arrows()) == []
+
+
+def test_packages_import_each_other_in_no_circle():
+    packages: dict[str, set[str]] = defaultdict(set)
+    for importer, other in pairs():
+        if part(importer) and part(importer) != part(other):
+            packages[part(importer)].add(part(other))
+    assert cycle(packages) == []
+
+
+def test_no_arrow_points_the_wrong_way():
+    wrong = [
+        f"{a} imports {b}"
+        for a, b in pairs()
+        if part(a) not in {"", part(b)}
+        and (
+            part(a) not in READERS.get(part(b), {part(a)}) or (part(a) == "language" and part(b) not in BELOW_LANGUAGE)
+        )
+    ]
+    assert wrong == []
+
+
+def test_decompile_loads_neither_zoo_nor_training_nor_page():
+    code = (
+        "import sys; from drasp import decompile; print(*(name for name in sys.modules if name.startswith('drasp.')))"
+    )
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert {"drasp.decompiler.pipeline", "drasp.causal.evaluate", "drasp.language"} <= loaded
+    unwanted = ("drasp.zoo", "drasp.training", "drasp.report.page", "drasp.cli")
+    assert [module for module in loaded if module.startswith(unwanted)] == []
+
+
+def test_no_two_classes_have_one_name():
+    places: dict[str, list[str]] = defaultdict(list)
+    for file in sources():
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_tests_do_not_import_each_other():
+    """What they share stands in modules that are no tests."""
+    found = [
+        f"{file.name} imports {name}"
+        for file in sorted((ROOT / "tests").glob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""])
+        if name.startswith("test_")
+    ]
+    assert found == []
+
+
+def test_long_files_say_why():
+    """No file has more than 400 lines without a reason in it, and none keeps a reason that it does not need."""
+    files = [file for file in (SOURCE / "drasp").rglob("*") if file.suffix in {".py", ".js", ".css"}]
+    long = {file.name for file in files if len(file.read_text().splitlines()) > 400}
+    assert {file.name for file in files if "Longer than 400 lines: " in file.read_text()} == long
+
+
+def test_public_names_stand_in_one_table():
+    assert list(drasp._HOMES) == drasp.__all__
+    tree = ast.parse(modules()["drasp"].read_text())
+    typed = {a.name: n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
+    assert {name: typed[name] for name in drasp.__all__} == {n: f"drasp.{home}" for n, home in drasp._HOMES.items()}
+
+
+def test_no_function_outside_the_language_matches_all_kinds_of_statements():
+    """Where one more kind is to be thought of; sentences alone are different for each."""
+    kinds = {kind.__name__ for kind in STATEMENTS}
+    found = []
+    for name, file in modules().items():
+        for function in ast.walk(ast.parse(file.read_text())) if part(name) != "language" else ():
+            if isinstance(function, ast.FunctionDef):
+                patterns = [n.cls for n in ast.walk(function) if isinstance(n, ast.MatchClass)]
+                calls = [n for n in ast.walk(function) if isinstance(n, ast.Call)]
+                tests = [n.args[1] for n in calls if isinstance(n.func, ast.Name) and n.func.id == "isinstance"]
+                named = {n.id for each in (*patterns, *tests) for n in ast.walk(each) if isinstance(n, ast.Name)}
+                found += [f"{name}.{function.name}"] if kinds <= named else []
+    assert found == ["drasp.words.lines.sentence"]
+
+
+def test_exact_rewriting_knows_no_model_no_judge_and_no_threshold():
+    below = BELOW_LANGUAGE | {"language", "passes", "rewriting", "tasks"}
+    assert [f"{a} imports {b}" for a, b in pairs() if part(a) == "rewriting" and part(b) not in below] == []
+
+
+def test_shapes_are_checked():
+    """A module that states shapes refuses tensors of others: what the tests run is checked by it."""
+    scores, bias = torch.zeros(2, 3), torch.zeros(2, 4)
+    with pytest.raises(TypeCheckError):
+        causal_weights(scores, bias)
