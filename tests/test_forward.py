@@ -314,8 +314,8 @@ def test_what_is_read_as_a_site_is_written_as_it_was(text):
     assert site is None or str(site) == text
 
 
-# Softmax over something else than keys: what a prediction says, and what the model's logits say (twice: for harm, and for
-# the paper's gates); and one in NumPy that bounds its own errors.
+# Softmax over something else than keys: what a prediction says, and what the model's logits say (for harm, and for the
+# paper's gates); and one in NumPy that bounds its own errors.
 OTHER_SOFTMAX = {
     "language/interpreter.py": 1,
     "decompiler/harm.py": 1,
