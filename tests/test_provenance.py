@@ -43,7 +43,20 @@ from drasp.rewriting import tidy
 from drasp.rewriting.provenance import concise, explicit, standing
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import renumbered, without_unused
-from drasp.sites import NO_COMPONENT, OUT, POSITION, TOKEN, Anatomy, Component, Edge, NormSite, Receiver, Site, joined
+from drasp.sites import (
+    NO_COMPONENT,
+    OUT,
+    POSITION,
+    TOKEN,
+    Anatomy,
+    Component,
+    Edge,
+    NormSite,
+    Path,
+    Receiver,
+    Site,
+    joined,
+)
 from drasp.wiring import write_program
 from random_programs import VOCABULARIES, _ProgramBuilder, randoms
 from small_graphs import TASK, oracle, random_graph, random_transformer
@@ -57,16 +70,16 @@ ALIASES = "variables once more"
 INITIAL = {"token": TOKEN, "pos": POSITION}
 
 
-def said(statements: Iterable[Statement]) -> set[Site]:
+def said(statements: Iterable[Statement]) -> set[Site | Path]:
     """Components that lines stand for or list, and edges that they list."""
     sites = {site for s in statements for site in s.sites}
     listed = {site for site in sites if isinstance(site, Edge) and site.sender != NO_COMPONENT}
     return {*(site for site in sites if isinstance(site, Component)), *listed, *(edge.sender for edge in listed)}
 
 
-def components(program: Program) -> set[Site]:
+def components(program: Program) -> set[Component]:
     """What lines stand for, what they hear, and what they read that needs no line."""
-    read: set[Site] = {INITIAL[name] for s in program.statements for name in s.reads if name in INITIAL}
+    read = {INITIAL[name] for s in program.statements for name in s.reads if name in INITIAL}
     return read | {site for site in said(explicit(program).statements) if isinstance(site, Component)}
 
 
