@@ -95,15 +95,16 @@ def with_other_heads(program: Program, n_heads: int) -> Program:
 
 
 def untrained(transformer: Transformer) -> Transformer:
-    first = transformer.layers[0]
+    mlp = transformer.layers[0].mlp
+    assert mlp is not None
     shape = Shape(
         transformer.n_vocab,
         transformer.n_positions,
         transformer.d_model,
         len(transformer.layers),
         transformer.n_heads,
-        first.mlp.hidden.weight.shape[1],
-        first.mlp.activation,
+        mlp.hidden.weight.shape[1],
+        mlp.activation,
     )
     return assemble(shape, initial_weights(shape, seed=0))
 

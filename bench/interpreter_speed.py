@@ -8,6 +8,7 @@ our own forward pass, the interpreter when it must keep every variable, and wher
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -37,7 +38,7 @@ COLUMNS += ["HF ms", "ours ms", "program ms", "trace ms", "program / HF"]
 
 def compare(vocab: int, n_positions: int, length: int, dims: int, heads: int) -> Callable[[], object]:
     """Prints a row of the table; gives the interpreter's run, for profiling."""
-    none = {"bos_token_id": None, "eos_token_id": None}
+    none: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None}
     model = GPT2LMHeadModel(
         GPT2Config(vocab_size=vocab, n_positions=n_positions, n_embd=dims, n_layer=1, n_head=heads, **none)
     ).eval()
@@ -64,8 +65,7 @@ def main() -> None:
     torch.set_num_threads(1)
     print(f"{BATCH} inputs, 1 thread, best of {ROUNDS}\n")
     print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|")
-    for shape in SHAPES:
-        run = compare(*shape)
+    *_, run = [compare(*shape) for shape in SHAPES]
     print("\nWhere the interpreter's time goes in the last row:\n")
     with profile(activities=[ProfilerActivity.CPU]) as recorded:
         run()

@@ -64,9 +64,12 @@ def _value(source: str, variables: dict[str, Any], name: str) -> Any:
             drasp(arguments)
         return None
     tree = ast.parse(source, name)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last = tree.body[-1] if tree.body else None
+    if not isinstance(last, ast.Expr):
+        return exec(compile(tree, name, "exec"), variables)
+    tree.body.pop()
     exec(compile(tree, name, "exec"), variables)
-    return None if last is None else eval(compile(ast.Expression(last.value), name, "eval"), variables)
+    return eval(compile(ast.Expression(last.value), name, "eval"), variables)
 
 
 def _shown(value: Any) -> Json:

@@ -55,6 +55,7 @@ PLANS = (
 
 
 def loss_of(logits: torch.Tensor, batch: Inputs) -> torch.Tensor:
+    assert batch.targets is not None
     said, wanted = logits[batch.counted], batch.targets[batch.counted]
     if wanted.ndim == 2:
         return F.binary_cross_entropy_with_logits(said, wanted.float())
@@ -64,6 +65,7 @@ def loss_of(logits: torch.Tensor, batch: Inputs) -> torch.Tensor:
 @torch.no_grad()
 def accuracy(model: GPT2LMHeadModel, inputs: Inputs, task: Task) -> Share:
     said = predictions(model(inputs.ids).logits, task.output)
+    assert inputs.targets is not None
     right = agreeing(said, inputs.targets, inputs.counted)
     return Share(int(right.sum()), len(right), inputs.every)
 
@@ -80,7 +82,7 @@ def train(plan: TrainingPlan, folder: Path) -> dict:
     model = GPT2LMHeadModel(config)
     pool, test = task.pool(POOL, rng), task.measured(TEST, rng)
     optimiser = torch.optim.AdamW(model.parameters(), lr=plan.rate, weight_decay=plan.decay)
-    faultless = 0
+    faultless = step = 0
     for step in range(1, plan.steps + 1):
         batch = pool.rows(torch.as_tensor(rng.integers(0, len(pool), BATCH)))
         for group in optimiser.param_groups:

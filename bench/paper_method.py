@@ -109,7 +109,7 @@ def shape(program: Program) -> list[tuple[str, ...]]:
 
 
 def bench(folder: Path, work: Path, runs: int | None, seed: int) -> None:
-    settings = UgsSettings(runs=(runs,) * 4, continued=min(runs, 4)) if runs else PAPER_SETTINGS
+    settings = UgsSettings(runs=(runs, runs, runs, runs), continued=min(runs, 4)) if runs else PAPER_SETTINGS
     model, task = load_model(folder), task_of(folder)
     name = f"{folder.name}.{runs or 'full'}.{seed}"
     file, passes = work / f"{name}.decompiling", Passes(work / f"{name}.passes")

@@ -114,6 +114,7 @@ def collate(inputs: Inputs, rows: list[int]) -> dict[str, torch.Tensor]:
     """Padded to the widest row of the batch."""
     batch = inputs.rows(torch.tensor(rows))
     common = {"input_ids": batch.ids, "position_ids": batch.positions}
+    assert batch.targets is not None
     if batch.targets.dtype == torch.bool:
         return common | {"labels": batch.targets, "counted": batch.counted}
     # The model shifts its labels itself: the label of a token stands at the token, -100 where it does not count.

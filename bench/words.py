@@ -22,6 +22,7 @@ def told(folder: Path) -> Row:
     program, record = load_program(folder), read_record(folder)
     assert record is not None
     assert record.primitives is not None
+    assert record.model is not None
     grade = f" ({record.grade})" if record.grade else ""
     return {
         "model": Path(record.model).name,

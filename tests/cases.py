@@ -5,6 +5,7 @@ written after the paper's figures also name the task that they must solve.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -18,7 +19,7 @@ _BITS = Vocabulary.with_specials(("0", "1"))
 _ALPHABET = Vocabulary.with_specials(tuple("abcdefghijklmnopqrstuvwxyz"))
 _NUMBERS = Vocabulary.with_specials(tuple(str(n) for n in range(150)))
 
-Rows = list[list[float]]
+Rows = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from drasp.model_files import load_model
 from drasp.tasks import Language, Task, answer_task, language_task
 from drasp.transformer import Transformer
 from random_models import random_gpt2
+from typed import blocks_of
 
 # The first two letters backwards: two answers, and inputs of 6 to 8 tokens.
 ANSWERS = answer_task("backwards", "abc", lambda x: x[:, 1::-1], lengths=range(2, 5), longest_answer=2, ends=False)
@@ -22,7 +23,7 @@ def lively_gpt2(seed: int, layers: int, heads: int, task: Task = ANSWERS) -> GPT
     with torch.no_grad():
         model.transformer.ln_f.bias.zero_()
         model.transformer.ln_f.weight.fill_(2.0)
-        for block in model.transformer.h:
+        for block in blocks_of(model):
             block.ln_1.weight.fill_(2.0)
             block.ln_2.weight.fill_(1.0)
             block.attn.c_proj.weight.mul_(3)

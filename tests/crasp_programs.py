@@ -257,11 +257,11 @@ def random_crasp(rng: random.Random, tokens: Sequence[str], extension: bool = Fa
         if kind < 0.6:
             parts = tuple(formula(depth - 1) for _ in range(rng.randint(2, 3)))
             return rng.choice([cr.And, cr.Or])(parts)
-        operator = rng.choice(["<", "<=", ">", ">=", "==", "!="])
+        operators: tuple[cr.Operator, ...] = ("<", "<=", ">", ">=", "==", "!=")
         left, right = number(depth - 1), number(depth - 1)
         if isinstance(left, cr.Constant) and isinstance(right, cr.Constant):
             return cr.Truth(left.value > right.value)  # two numbers beside each other are how truth is written
-        return cr.Compare(left, operator, right)
+        return cr.Compare(left, rng.choice(operators), right)
 
     def number(depth: int) -> cr.Number:
         kind = rng.random()

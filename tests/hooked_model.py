@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 from transformers import GPT2LMHeadModel
+from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 
 from drasp.edits import Edit, Replaced, Scaled, Shifted, edited
 from drasp.sites import (
@@ -29,6 +30,7 @@ from drasp.sites import (
     last_of,
     through,
 )
+from typed import blocks_of, known
 
 
 class HookedModel:
@@ -49,7 +51,7 @@ class HookedModel:
         self.roots: dict[Receiver, Tensor] = {}
         self.patterns: dict[Component, Tensor] = {}
         self.fixed: dict[Component, Tensor] = {}
-        for number, block in enumerate(body.h):
+        for number, block in enumerate(blocks_of(self.model)):
             heads = [Component("head", number, h) for h in range(config.n_head)]
             outputs = {head: self.head(head, block) for head in heads}
             if any(isinstance(site, ConstantNorm) for site in self.edits):
@@ -88,7 +90,7 @@ class HookedModel:
         shift = self.edits.get(receiver)
         return sum(heard, self.biases) + (shift.by if isinstance(shift, Shifted) else 0)
 
-    def fixed_by(self, head: Component, block: torch.nn.Module) -> Tensor:
+    def fixed_by(self, head: Component, block: GPT2Block) -> Tensor:
         """What a head makes of its biases, and of constants that are divided by a number."""
         receiver = head.receivers[2]
         sites = (NormSite(receiver), NormSite(Receiver(receiver.layer, "attention")), ConstantNorm(receiver))
@@ -99,7 +101,7 @@ class HookedModel:
         value = block.attn.c_attn(behind_norm)[self.columns(receiver)]
         return value @ block.attn.c_proj.weight[head.head * width : (head.head + 1) * width]
 
-    def head(self, head: Component, block: torch.nn.Module) -> Tensor:
+    def head(self, head: Component, block: GPT2Block) -> Tensor:
         width = self.model.config.n_embd // self.model.config.n_head
         q, k, v = (
             block.attn.c_attn(self.normed(receiver, block.ln_1))[..., self.columns(receiver)]
@@ -114,10 +116,10 @@ class HookedModel:
         self.patterns[head] = self.edited(Pattern(head), scores.masked_fill(future, -torch.inf).softmax(-1))
         return self.patterns[head] @ v @ block.attn.c_proj.weight[head.head * width : (head.head + 1) * width]
 
-    def scale(self, block: torch.nn.Module) -> float:
+    def scale(self, block: GPT2Block) -> float:
         config = self.model.config
         by_head = (config.n_embd // config.n_head) ** -0.5 if config.scale_attn_weights else 1.0
-        return by_head / (block.attn.layer_idx + 1) if config.scale_attn_by_inverse_layer_idx else by_head
+        return by_head / (known(block.attn.layer_idx) + 1) if config.scale_attn_by_inverse_layer_idx else by_head
 
     def columns(self, receiver: Receiver) -> slice:
         width = self.model.config.n_embd // self.model.config.n_head
@@ -125,7 +127,7 @@ class HookedModel:
         return slice(start, start + width)
 
     def part(self, value: Tensor, receiver: Receiver) -> Tensor:
-        block = self.model.transformer.h[receiver.layer]
+        block = blocks_of(self.model)[receiver.layer]
         normed = (value - value.mean(-1, keepdim=True)) / self.roots[receiver] * block.ln_1.weight
         return normed @ block.attn.c_attn.weight[:, self.columns(receiver)]
 
@@ -139,12 +141,12 @@ class HookedModel:
                     value = edited(value, Scaled(by))
                 case _:
                     pass
-            block, width = self.model.transformer.h[head.layer], self.model.config.n_embd // self.model.config.n_head
+            block, width = blocks_of(self.model)[head.layer], self.model.config.n_embd // self.model.config.n_head
             weight = block.attn.c_proj.weight[head.head * width : (head.head + 1) * width]
             value, before = self.patterns[head] @ self.part(value, head.receivers[2]) @ weight, head
         return value
 
-    def product(self, product: Product, block: torch.nn.Module, q: Tensor, k: Tensor) -> Tensor:
+    def product(self, product: Product, block: GPT2Block, q: Tensor, k: Tensor) -> Tensor:
         query, key, _ = product.head.receivers
         return self.side(product.query, query, q) @ self.side(product.key, key, k).mT * self.scale(block)
 

@@ -13,6 +13,7 @@ from drasp.language.syntax import (
     Norm,
     Operand,
     Prediction,
+    PrimitiveFunction,
     Program,
     Project,
     Select,
@@ -106,7 +107,7 @@ def run(
         return found.basis
 
     def stream(name: str, inputs, i: int) -> np.ndarray:
-        return sum(read(operand, i) @ tensors[f"{name}.{m}"] for m, operand in enumerate(inputs))
+        return np.sum([read(operand, i) @ tensors[f"{name}.{m}"] for m, operand in enumerate(inputs)], 0)
 
     for statement in program.statements:
         match statement:
@@ -138,17 +139,17 @@ def run(
                         + tensors[f"{network}.out_bias"]
                     )
                 settle(name, np.array(rows))
-            case ElementWise(name, inputs, function):
-                f = FUNCTIONS[function.primitive]
-                settle(name, np.array([f([list(read(v, i)) for v in inputs], *function.arguments) for i in range(n)]))
+            case ElementWise(name, inputs, PrimitiveFunction(primitive, arguments)):
+                f = FUNCTIONS[primitive]
+                settle(name, np.array([f([list(read(v, i)) for v in inputs], *arguments) for i in range(n)]))
             case Norm(name, inputs, tensor, eps):
                 squares = [np.mean(stream(tensor.name, inputs, i) ** 2) for i in range(n)]
                 settle(name, np.array([math.sqrt(square + eps) for square in squares]))
             case Project(name, source):
-                R = op(statement, basis(source), types["token"].basis)
+                R = op(statement, basis(source), basis(Operand("token")))
                 settle(name, np.array([read(source, i) @ R for i in range(n)]))
             case Prediction(output, logits):
-                total = sum(values[reference.variable] for reference in logits)
+                total = np.sum([values[reference.variable] for reference in logits], 0)
                 if output == "sigmoid":
                     values["prediction"] = 0.5 * (1 + np.tanh(0.5 * total))  # no overflow
                 else:

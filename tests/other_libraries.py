@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from typed import of_kind
+
 State = dict[str, Tensor]
 
 LENS_ACTIVATIONS = {
@@ -135,17 +137,17 @@ class _Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.ln_1, self.ln_2 = (nn.LayerNorm(d, bias=bias) for _ in range(2))
-        self.attn, self.mlp = nn.Module(), nn.Module()
-        self.attn.c_attn, self.attn.c_proj = nn.Linear(d, 3 * d, bias=bias), nn.Linear(d, d, bias=bias)
-        self.mlp.c_fc, self.mlp.c_proj = nn.Linear(d, 4 * d, bias=bias), nn.Linear(4 * d, d, bias=bias)
+        attention = {"c_attn": nn.Linear(d, 3 * d, bias=bias), "c_proj": nn.Linear(d, d, bias=bias)}
+        mlp = {"c_fc": nn.Linear(d, 4 * d, bias=bias), "c_proj": nn.Linear(4 * d, d, bias=bias)}
+        self.attn, self.mlp = nn.ModuleDict(attention), nn.ModuleDict(mlp)
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, d = x.shape
-        parts = self.attn.c_attn(self.ln_1(x)).split(d, dim=2)
+        parts = self.attn["c_attn"](self.ln_1(x)).split(d, dim=2)
         q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in parts)
         mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.attn.c_proj(mixed.transpose(1, 2).reshape(batch, length, d))
-        return x + self.mlp.c_proj(nn.functional.gelu(self.mlp.c_fc(self.ln_2(x))))
+        x = x + self.attn["c_proj"](mixed.transpose(1, 2).reshape(batch, length, d))
+        return x + self.mlp["c_proj"](nn.functional.gelu(self.mlp["c_fc"](self.ln_2(x))))
 
 
 class NanoGpt(nn.Module):
@@ -165,7 +167,7 @@ class NanoGpt(nn.Module):
             }
         )
         self.lm_head = nn.Linear(d, vocab, bias=False)
-        self.transformer.wte.weight = self.lm_head.weight
+        of_kind(nn.Embedding, self.transformer["wte"]).weight = self.lm_head.weight
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for weight in self.parameters():
@@ -174,10 +176,10 @@ class NanoGpt(nn.Module):
     @torch.no_grad()
     def forward(self, ids: Tensor) -> Tensor:
         body = self.transformer
-        x = body.wte(ids) + body.wpe(torch.arange(ids.shape[1]))
-        for block in body.h:
+        x = body["wte"](ids) + body["wpe"](torch.arange(ids.shape[1]))
+        for block in of_kind(nn.ModuleList, body["h"]):
             x = block(x)
-        return self.lm_head(body.ln_f(x))
+        return self.lm_head(body["ln_f"](x))
 
     def checkpoint(self) -> dict[str, Any]:
         """What nanoGPT's training writes, but for the optimizer's state."""

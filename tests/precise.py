@@ -1,6 +1,7 @@
 """Programs and models in numbers of 60 digits, loop by loop: what error bounds are held to."""
 
 from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from mpmath import erf, exp, mp, mpf, pi, sqrt, tanh
 
@@ -21,11 +22,13 @@ from drasp.language.syntax import (
 from drasp.language.tensor_primitives import build
 from drasp.layers import Linear, StreamNorm
 from drasp.transformer import Transformer
+from typed import known
 
 mp.dps = 60
 
-Vector = list[mpf]
-ACTIVATIONS: dict[str, Callable[[mpf], mpf]] = {
+Number: TypeAlias = Any  # mpmath has no types
+Vector = list[Number]
+ACTIVATIONS: dict[str, Callable[[Number], Number]] = {
     "relu": lambda x: max(x, mpf(0)),
     "gelu": lambda x: x / 2 * (1 + erf(x / sqrt(mpf(2)))),
     "gelu_new": lambda x: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + mpf("0.044715") * x**3))),
@@ -51,7 +54,7 @@ def _mixed(scores: Vector, values: list[Vector]) -> Vector:
     return [sum(p * v[j] for p, v in zip(powers, values, strict=True)) / sum(powers) for j in range(len(values[0]))]
 
 
-def _root_mean_square(x: Vector, eps: float) -> mpf:
+def _root_mean_square(x: Vector, eps: float) -> Number:
     return sqrt(sum(entry * entry for entry in x) / len(x) + mpf(eps))
 
 
@@ -92,7 +95,7 @@ FUNCTIONS: dict[str, Callable[..., Vector]] = {
     "compare": lambda v: _compared(v[0]),
     "balance_01": lambda v, n: _balance(v[0], n),
     "cartesian": _cartesian,
-    "difference_mod": lambda v, m: _difference_mod(*v, m),
+    "difference_mod": lambda v, m: _difference_mod(v[0], v[1], m),
 }
 
 
@@ -178,8 +181,9 @@ def model_logits(model: Transformer, ids: Sequence[int], offset: int) -> list[Ve
                 scores = [sum(a * b for a, b in zip(q[i], k[j], strict=True)) / sqrt(mpf(width)) for j in seen]
                 mixed[i] += _mixed(scores, v[: i + 1])
         stream = [_plus(x, linear(m, layer.attention.output)) for x, m in zip(stream, mixed, strict=True)]
-        act = ACTIVATIONS[layer.mlp.activation]
-        hidden = [[act(h) for h in linear(norm(x, layer.mlp_norm), layer.mlp.hidden)] for x in stream]
-        stream = [_plus(x, linear(h, layer.mlp.output)) for x, h in zip(stream, hidden, strict=True)]
+        mlp = known(layer.mlp)
+        act = ACTIVATIONS[mlp.activation]
+        hidden = [[act(h) for h in linear(norm(x, layer.mlp_norm), mlp.hidden)] for x in stream]
+        stream = [_plus(x, linear(h, mlp.output)) for x, h in zip(stream, hidden, strict=True)]
     unembedding = [list(column) for column in zip(*_numbers(model.unembedding), strict=True)]
     return [_times(norm(x, model.final_norm), unembedding) for x in stream]

@@ -1,7 +1,11 @@
 """Random GPT-2s of Hugging Face, with weights far from their initial calm."""
 
+from typing import Any
+
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
+
+from typed import blocks_of
 
 
 def random_gpt2(
@@ -15,6 +19,7 @@ def random_gpt2(
     **options,
 ) -> GPT2LMHeadModel:
     """Biases are not zero, and layer-norm gains range from a hundredth to ten."""
+    fixed: dict[str, Any] = {"attn_implementation": "eager", "bos_token_id": None, "eos_token_id": None}
     config = GPT2Config(
         vocab_size=vocab,
         n_positions=positions,
@@ -22,9 +27,7 @@ def random_gpt2(
         n_layer=layers,
         n_head=heads,
         activation_function=activation,
-        attn_implementation="eager",
-        bos_token_id=None,
-        eos_token_id=None,
+        **fixed,
         **options,
     )
     model = GPT2LMHeadModel(config).double().eval()
@@ -46,21 +49,21 @@ def logits_of(model: GPT2LMHeadModel, ids: torch.Tensor, positions: torch.Tensor
         return model(input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=False).logits
 
 
-class LinearNorm(torch.nn.Module):
+class LinearNorm(torch.nn.LayerNorm):
     """A layer norm that divides by a constant, to stand in a Hugging Face model."""
 
     def __init__(self, norm: torch.nn.LayerNorm, constant: float) -> None:
-        super().__init__()
-        self.gain, self.bias, self.constant = norm.weight, norm.bias, constant
+        super().__init__(list(norm.normalized_shape))
+        self.weight, self.bias, self.constant = norm.weight, norm.bias, constant
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x - x.mean(-1, keepdim=True)) / self.constant * self.gain + self.bias
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return (input - input.mean(-1, keepdim=True)) / self.constant * self.weight + self.bias
 
 
 def linearise(model: GPT2LMHeadModel, constants: list[float]) -> None:
     """Layer norms in the order of the forward pass."""
     remaining = iter(constants)
-    for block in model.transformer.h:
+    for block in blocks_of(model):
         block.ln_1 = LinearNorm(block.ln_1, next(remaining))
         block.ln_2 = LinearNorm(block.ln_2, next(remaining))
     model.transformer.ln_f = LinearNorm(model.transformer.ln_f, next(remaining))

@@ -8,6 +8,7 @@ import torch
 from hypothesis import strategies as st
 
 from drasp.language.bases import Basis, Named, One, Positions, Products, Space, Tokens, labels, size
+from drasp.language.statements import Output
 from drasp.language.syntax import (
     Aggregate,
     ElementWise,
@@ -26,6 +27,7 @@ from drasp.language.syntax import (
 )
 from drasp.sites import parse_site
 from drasp.vocabulary import Vocabulary
+from typed import of_kind
 
 VOCABULARIES = (
     Vocabulary.with_specials(("0", "1")),
@@ -93,7 +95,7 @@ class _ProgramBuilder:
     def op(self, rows: Basis, columns: Basis, statement: str):
         if self.rng.random() < 0.4:
             return TensorName(self.store(self.name("A"), size(rows), size(columns))), None
-        choices = [("zeros", ())]
+        choices: list[tuple[str, tuple[int | str, ...]]] = [("zeros", ())]
         if statement == "select":
             choices += [("decreasing", ()), ("increasing", ())]
         if isinstance(columns, Tokens):
@@ -195,9 +197,9 @@ class _ProgramBuilder:
         for _ in range(self.rng.randint(0, 12)):
             self.rng.choice(steps)()
         self.add_project()
-        output = self.rng.choice(["softmax", "sigmoid"])
+        outputs: tuple[Output, ...] = ("softmax", "sigmoid")
         logits = tuple(Reference(name) for name in self.logits)
-        self.statements.append(Prediction(output, logits, **self.remark()))
+        self.statements.append(Prediction(self.rng.choice(outputs), logits, **self.remark()))
         return Program(self.vocabulary, self.n_positions, tuple(self.statements), self.tensors)
 
 
@@ -215,8 +217,8 @@ class _CompilableBuilder(_ProgramBuilder):
 
     def add_network(self) -> None:
         super().add_network()
-        line = self.statements[-1]
-        function = replace(line.function, activation=self.activation, eps=None)
+        line = of_kind(ElementWise, self.statements[-1])
+        function = replace(of_kind(Network, line.function), activation=self.activation, eps=None)
         self.statements[-1] = replace(line, function=function)
 
 

@@ -15,6 +15,7 @@ from drasp.rewriting.simplify import simplify
 from drasp.sites import Edge, NormSite, Path, Product, Receiver
 from drasp.wiring import write_program
 from hooked_model import HookedModel
+from typed import blocks_of
 
 
 def hooked_swap(model, pairs, swap) -> torch.Tensor:
@@ -32,7 +33,7 @@ def hooked_swap(model, pairs, swap) -> torch.Tensor:
             case NormSite(Receiver(layer, "attention")):
                 return hooked.values[NormSite(Receiver(layer, "query"))]
             case Product():
-                block = model.transformer.h[site.head.layer]
+                block = blocks_of(model)[site.head.layer]
                 read = [hooked.values[r] for r in site.head.receivers[:2]]
                 sides = []
                 for receiver, x in zip(site.head.receivers[:2], read, strict=True):

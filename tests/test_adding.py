@@ -8,6 +8,8 @@ from shutil import copytree, ignore_patterns
 
 import pytest
 
+from typed import known
+
 ROOT = Path(__file__).parents[1]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 PATCHES = (ROOT / "docs" / "adding.md").read_text().split("\n## ")[1:]
@@ -108,7 +110,7 @@ def applied(root: Path, block: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("part", PATCHES, ids=lambda part: part.split(":")[0])
 def test_a_patch_is_as_small_as_is_said_and_touches_what_is_named(part):
-    title, files, lines = re.match(r"(.*): (\d+) files, (\d+) lines", part).groups()
+    title, files, lines = known(re.match(r"(.*): (\d+) files, (\d+) lines", part)).groups()
     blocks = patch_of(part)
     assert len({block["file"] for block in blocks}) == int(files)
     assert sum(len(block["text"].splitlines()) for block in blocks) == int(lines)

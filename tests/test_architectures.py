@@ -7,12 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drasp.decompiler.components import Components
+from drasp.decompiler.components import Components, Edits
 from drasp.decompiler.moves import norm_lines
 from drasp.edits import CUT, Edit, Replaced, Scaled
 from drasp.errors import DraspError
 from drasp.forward import Forward
 from drasp.language import Interpreter, check, load_program, parse, program_files, to_text
+from drasp.layers import NormKind
 from drasp.loading import fitted_task
 from drasp.model_files import digest, load_model, model_files, read_folder
 from drasp.output_folder import write_files
@@ -120,18 +121,20 @@ def test_logits_at_some_positions_are_those_of_all(shape, seed):
     model, x = random_model(shape, seed), some_inputs(seed)
     where = torch.tensor([[1, 5], [0, 2], [4, 5]])
     whole = model(x.ids, x.positions)
-    for edits in ({}, {Edge(Component("token"), OUT): Scaled(1.0)}):
+    several: tuple[Edits, ...] = ({}, {Edge(Component("token"), OUT): Scaled(1.0)})
+    for edits in several:
         narrow = Forward(model, edits)(replace(x, where=where)).logits
         torch.testing.assert_close(narrow, torch.stack([row[at] for row, at in zip(whole, where, strict=True)]))
 
 
 def test_norms_are_what_their_definitions_say():
     x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    for kind, reference in (
-        ("layer", torch.nn.functional.layer_norm(x, (6,), eps=1e-5)),
-        ("rms", torch.nn.functional.rms_norm(x, (6,), eps=1e-5)),
-        ("none", x),
-    ):
+    references: dict[NormKind, torch.Tensor] = {
+        "layer": torch.nn.functional.layer_norm(x, (6,), eps=1e-5),
+        "rms": torch.nn.functional.rms_norm(x, (6,), eps=1e-5),
+        "none": x,
+    }
+    for kind, reference in references.items():
         shape = Shape(5, 8, 6, 0, 1, 0, norm=kind)
         norm = assemble(shape, random_weights(shape, 0)).final_norm
         expected = reference * norm.gain + norm.bias

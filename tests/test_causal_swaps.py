@@ -12,7 +12,7 @@ from causal_models import ANSWERS, SETS, lively, lively_gpt2, trials_of
 from drasp.causal import Mechanism
 from drasp.causal.origins import origin_of
 from drasp.causal.swaps import ProgramSwap, SwappedModel, SwappedProgram, model_swap, program_swap
-from drasp.decompiler.components import Components
+from drasp.decompiler.components import Components, Means
 from drasp.edits import Replaced
 from drasp.errors import DraspError
 from drasp.language import Interpreter, parse
@@ -156,7 +156,9 @@ def test_lines_of_a_pruned_graph_are_those_of_the_model_cut_down(size, which):
     components = Components(transformer)
     rng = np.random.default_rng(which)
     edges = [edge for edge in components.anatomy.edges if rng.random() < 0.4]
-    means = {sender: torch.zeros(transformer.d_model, dtype=torch.float64) for sender in components.anatomy.senders}
+    means: Means = {
+        sender: torch.zeros(transformer.d_model, dtype=torch.float64) for sender in components.anatomy.senders
+    }
     graph = components.whole().cut(edges, means)
     program = simplify(write_program(transformer, graph.edits, ANSWERS.vocabulary, ANSWERS.output))
     trials = trials_of(transformer)
@@ -239,7 +241,7 @@ def test_what_was_replaced_is_known_by_its_numbers():
     program = simplify(translate(transformer, ANSWERS.vocabulary, ANSWERS.output))
     assert {origin_of(program, line, program) for line in Mechanism.of(program).lines} == {"own"}
     [select, *_] = [s for s in program.statements if isinstance(s, Select)]
-    other = program.with_tensors({select.op.name: program.tensors[select.op.name] + 1e-3})
+    other = program.with_tensors({name: program.tensors[name] + 1e-3 for name in select.tensor_names})
     assert origin_of(other, select.name, program) == "approximated"
     assert {origin_of(other, s.name, program) for s in other.readers(select.name)} == {"approximated"}
     _, whole, parts, _ = split_program(0)

@@ -28,6 +28,7 @@ from drasp.tasks import TASKS, Language, Task, answer_task, each_row, language_t
 from drasp.tasks.framed import language_of
 from drasp.transformer import Transformer
 from drasp.zoo import zoo_models
+from typed import known
 
 ABCDE = """
 vocab = [a, b, c, d, e, BOS, SEP, EOS, PAD]
@@ -445,7 +446,7 @@ def test_the_greatest_length_that_there_is_time_for():
         f"program against the model, at offset 0: {made.sentence}\nprogram against task tomita2"
     )
     assert made.line == f"{made.lines.splitlines()[0]}; against task tomita2: the same"
-    assert (made.record.against_model.inputs, made.record.sentence) == (151, made.sentence)
+    assert (known(made.record.against_model).inputs, made.record.sentence) == (151, made.sentence)
     own = answer_task("own", "01", each_row(lambda x: x[-1:]), lengths=range(1, 20), longest_input=20, room=20)
     assert certified(parse(MAJORITY), model, own, seconds=1.0) is None
 

@@ -57,7 +57,7 @@ def far_from_discontinuities(program: Program, ids: torch.Tensor, positions: tor
     for statement in program.statements:
         match statement:
             case Aggregate(selectors=selectors) if selectors:
-                scores = sum(trace[reference.variable] for reference in selectors)
+                scores = torch.stack([trace[reference.variable] for reference in selectors]).sum(0)
                 sizes = [float(interpreter.ops[selects[r.variable].name].abs().max()) for r in selectors]
                 if max(sizes) > 100:  # nearly an argmax
                     best = scores.masked_fill(~seen, -torch.inf).max(-1, keepdim=True).values
@@ -179,11 +179,10 @@ def test_a_line_is_what_its_sites_say(seed):
             truth, source.ids, positions
         )
         for components, names in parts(truth):
-            theirs, ours = (
-                run(s, source, record=r).values for s, r in ((compiled.transformer, components), (truth, names))
-            )
-            edits = [{place: Replaced(value) for place, value in values.items()} for values in (theirs, ours)]
-            model, wanted = run(compiled.transformer, base, edits[0]).logits, run(truth, base, edits[1]).logits
+            theirs = run(compiled.transformer, source, record=components).values
+            ours = run(truth, source, record=names).values
+            model = run(compiled.transformer, base, {site: Replaced(value) for site, value in theirs.items()}).logits
+            wanted = run(truth, base, {name: Replaced(value) for name, value in ours.items()}).logits
             differences = (model - wanted).abs().flatten(1).max(1).values
             alike += (differences <= 5 * TOLERANCE * max(1e-3, float(wanted.max() - wanted.min())))[far].sum().item()
             seen += far.sum().item()

@@ -13,9 +13,10 @@ from drasp.decompiler.components import Components
 from drasp.decompiler.constants import out_of_range
 from drasp.fitting.oracle import Oracle
 from drasp.model_files import load_model
-from drasp.sites import OUT, Edge, NormSite, Path, parse_site
+from drasp.sites import OUT, POSITION, Edge, NormSite, Path, parse_site
 from effort import examples
 from hooked_model import HookedModel
+from typed import of_kind
 
 
 def cut_model(seed: int, layers: int, sites: list[str]):
@@ -23,7 +24,7 @@ def cut_model(seed: int, layers: int, sites: list[str]):
     model = lively_gpt2(seed, layers, 1)
     components = Components(load_model(model))
     oracle = Oracle.draw(components.transformer, ANSWERS, 12, np.random.default_rng(seed), batch_size=5)
-    graph = components.whole().cut([parse_site(site) for site in sites], components.means(oracle))
+    graph = components.whole().cut([of_kind(Edge, parse_site(site)) for site in sites], components.means(oracle))
     return model, components, graph, oracle
 
 
@@ -49,10 +50,8 @@ def test_a_constant_is_out_of_range_where_no_value_goes_so_far(seed, share, shif
     assert not out_of_range(components, graph, oracle)
 
     def replaced(run):
-        parts = [
-            run.along(e.sender) if isinstance(e.sender, Path) else run.sent[e.sender] for e in map(parse_site, CUTS)
-        ]
-        return sum(parts)
+        senders = [of_kind(Edge, parse_site(cut)).sender for cut in CUTS]
+        return sum(run.along(s) if isinstance(s, Path) else run.sent[s] for s in senders)
 
     values = at_all_positions(model, oracle, replaced)
     values = values - values.mean(-1, keepdim=True)
@@ -86,5 +85,5 @@ def test_a_norm_out_of_the_range_of_the_models(site):
 def test_means_are_in_range_however_much_is_cut():
     edges = ["token -> layer 0 mlp input", "layer 0 head 0 -> layer 1 head 0 value", "pos -> layer 1 mlp input"]
     _, components, graph, oracle = cut_model(2, 2, edges)
-    assert Edge(parse_site("pos"), OUT) in graph.kept
+    assert Edge(POSITION, OUT) in graph.kept
     assert not out_of_range(components, graph, oracle)

@@ -34,6 +34,7 @@ from drasp.transformer import converted
 from drasp.translation import translate
 from published import FOLDER, needs_published_models
 from random_models import random_gpt2
+from typed import known
 
 TASK = load_task("bin_majority")
 
@@ -109,9 +110,9 @@ def test_a_long_program_comes_with_the_way_to_name_it(result):
         more = [replace(first, name=f"more{i}") for i in range(lines - 3)]
         program = replace(result.program, statements=(*more, first, *rest))
         point = replace(result.final, program=program)
-        console = Console(file=StringIO(), width=200)
+        console = Console(file=(text := StringIO()), width=200)
         print_result(console, replace(result, pick=point, final=point), Path("out"))
-        return console.file.getvalue()
+        return text.getvalue()
 
     assert "drasp name" not in shown(12)
     assert "- no names, since it has more than 12 lines: `drasp name out MODEL --out NAMED` tries" in shown(13)
@@ -217,17 +218,17 @@ def test_why_a_program_only_answers_is_said(result):
     evidence = replace(result.final.evidence, causal=False, grade=None, reasons=(reason,))
     only = replace(result, final=replace(result.final, evidence=evidence))
     assert (only.verdict, only.grade, only.reasons) == ("answers_only", None, [reason])
-    console = Console(file=StringIO(), width=200)
+    console = Console(file=(text := StringIO()), width=200)
     print_result(console, only, Path("out"))
-    assert reason in console.file.getvalue()
-    assert "decompiled:" not in console.file.getvalue()
+    assert reason in text.getvalue()
+    assert "decompiled:" not in text.getvalue()
 
 
 def test_what_is_proved_or_refuted_of_a_result_stands_before_its_verdict(result, majority):
     def shown(found) -> str:
-        console = Console(file=StringIO(), width=60)
+        console = Console(file=(text := StringIO()), width=60)
         print_result(console, with_certificate(found, majority, TASK), Path("out"))
-        return console.file.getvalue().splitlines()[-2]
+        return text.getvalue().splitlines()[-2]
 
     last = shown(result)
     assert re.fullmatch(
@@ -268,12 +269,12 @@ def test_another_program_can_be_picked_without_running_again(result, folder, tmp
     longer = Point(translate(load_model(resolve_model("bin_majority")), TASK.vocabulary), Share(2000, 2000))
     proof = CertificateRecord("proved", "proved for all", "the model: proved for all", 3)
     save_decompiled(replace(result, frontier=(result.pick, longer), certificate=proof), other, "bin_majority")
-    assert read_record(other).certificate == proof
+    assert known(read_record(other)).certificate == proof
     assert load_program(other).lines == 3
     assert drasp("decompile", "bin_majority", "--out", other, "--pick", "19").code == 0
     assert load_program(other).lines == json.loads((other / "result.json").read_text())["lines"] == 19
     assert load_program(other / "pruned.drasp").lines == 19
-    assert read_record(other).certificate is None  # nobody has looked at this program
+    assert known(read_record(other)).certificate is None  # nobody has looked at this program
     there = f"no program of that many lines; there are {result.pick.lines}, 19"
     assert there in fails("decompile", "x", "--out", other, "--pick", "7")
     assert "no result to pick from" in fails("decompile", "x", "--out", tmp_path, "--pick", "5")

@@ -20,6 +20,7 @@ from drasp.fitting.dropping import with_bias
 from drasp.fitting.means import operand_means
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language import Interpreter, Program, check
+from drasp.language.syntax import ElementWise, Norm, Project, Select
 from drasp.measure import predict
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import bias_of, fold_constants, renumbered
@@ -29,6 +30,7 @@ from drasp.tasks import load_task
 from drasp.wiring import write_program
 from effort import examples
 from small_graphs import TASK, difference, only_token_to_output, oracle, random_graph, random_transformer
+from typed import known, of_kind
 
 LANGUAGE = load_task("D2")
 HEAD, MLP = Component("head", 0, 0), Component("mlp", 0)
@@ -40,7 +42,7 @@ models = st.tuples(st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 2))
 @examples(25)
 @given(models, st.sampled_from([TASK, LANGUAGE]))
 def test_the_whole_graph_has_the_models_logits(model, task):
-    transformer = random_transformer(*model, task)
+    transformer = random_transformer(*model, task=task)
     pool = oracle(transformer, task)
     components = Components(transformer)
     assert difference(lambda b: components.logits(components.whole(), b), lambda b: b.logits, pool) <= 1e-4
@@ -179,12 +181,14 @@ def _with_less_of(program: Program, name, share: float, means) -> Program:
     kind, line, *operands = name
     statement, tensors = program.find(line), dict(program.tensors)
     if kind == "select":
-        [tensor] = statement.tensor_names
+        [tensor] = of_kind(Select, statement).tensor_names
     elif kind == "project":
-        [tensor], operands = statement.tensor_names, [statement.input]
-        [constant] = bias_of(program).tensor_names
-        tensors[constant] = tensors[constant] + share * means[statement.input] @ tensors[tensor]
+        project = of_kind(Project, statement)
+        [tensor], operands = project.tensor_names, [project.input]
+        [constant] = known(bias_of(program)).tensor_names
+        tensors[constant] = tensors[constant] + share * means[project.input] @ tensors[tensor]
     else:
+        assert isinstance(statement, ElementWise | Norm)
         network, place = statement.stored, statement.inputs.index(operands[0])
         tensor, constant = f"{network}.{place}", f"{network}.hidden_bias"
         left = means[operands[0]] @ tensors[tensor] @ tensors[f"{network}.hidden"]

@@ -24,7 +24,7 @@ from drasp.language import Program, function_primitives, parse
 from drasp.model_files import load_model
 from drasp.transformer import Transformer
 from effort import examples, in_both, part
-from precise import ACTIVATIONS, model_logits, program_logits
+from precise import ACTIVATIONS, Vector, model_logits, program_logits
 from random_models import random_gpt2
 from random_programs import random_program, randoms
 
@@ -58,9 +58,9 @@ def _model_side(model: Transformer, tree: Words, offset: int) -> ModelLevels:
     return ModelLevels(_matrices(lowered["weights"]), lowered["eps"], lowered["layers"], tree.tokens, offset)
 
 
-def _assert_inside(side, tree: Words, exact: Callable[[list[int]], list[list[mpf]]]) -> float:
+def _assert_inside(side, tree: Words, exact: Callable[[list[int]], list[Vector]]) -> float:
     """Every logit of every string lies within its bound; gives the widest bound, as a share of the logit (or of 1)."""
-    known: dict[tuple[int, ...], list[mpf]] = {}
+    known: dict[tuple[int, ...], Vector] = {}
     for symbols in product(range(tree.after.shape[1]), repeat=tree.longest):
         ids = [tree.bos, *symbols]
         known |= {tuple(ids[: i + 1]): row for i, row in enumerate(exact(ids))}

@@ -42,6 +42,7 @@ from effort import examples, in_both, part
 from hooked_model import HookedModel
 from model_sites import sites_of
 from random_models import logits_of, random_gpt2
+from typed import blocks_of
 
 T = TypeVar("T")
 SIZES = st.tuples(st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 3))
@@ -156,6 +157,8 @@ def at_wanted(site: Site, edit: Edit, where: Tensor, model: Transformer) -> Edit
                 return head.layer == last
             case NormSite(receiver) | Edge(receiver=receiver) | Read(receiver=receiver):
                 return is_narrow(receiver)
+            case _:
+                raise AssertionError(place)
 
     def cut(value: float | Tensor) -> float | Tensor:
         if not isinstance(value, Tensor) or not is_narrow(site):
@@ -212,7 +215,7 @@ def test_hugging_faces_own_hooks():
     model = random_gpt2(5, layers=2, heads=2)
     transformer, (ids, positions) = load_model(model), inputs(0)
     vector = torch.arange(8, dtype=torch.float64) / 4
-    block = model.transformer.h[1]
+    block = blocks_of(model)[1]
     head = Component("head", 1, 1)
     kept: dict[str, Tensor] = {}
 

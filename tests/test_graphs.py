@@ -31,6 +31,7 @@ from drasp.wiring import write_program
 from effort import examples
 from hooked_model import HookedModel
 from random_models import random_gpt2
+from typed import of_kind
 
 # A seed, layers and heads; with more of them, ways are very many.
 SIZES = st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)]).flatmap(
@@ -262,6 +263,6 @@ def test_a_model_that_always_says_the_same_is_one_bias(name):
     weights["transformer.ln_f.bias"] += torch.linspace(-3, 3, 8)
     result = decompile(assemble(shape, weights), task, settings=QUICK)
     assert [type(s).__name__ for s in result.program.statements] == ["Project", "Prediction"]
-    assert result.program.statements[0].input.variable == "one"
+    assert of_kind(Project, result.program.statements[0]).input.variable == "one"
     assert result.verdict == "decompiled"
     assert result.final.match.all

@@ -1,6 +1,7 @@
 """The house: which module may import which, one name for one class, and tests that stand alone."""
 
 import ast
+import json
 import subprocess
 import sys
 from collections import defaultdict
@@ -16,6 +17,7 @@ from jaxtyping import TypeCheckError
 import drasp
 from drasp.attention import causal_weights
 from drasp.language.syntax import STATEMENTS
+from drasp.report import explore, page
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -152,6 +154,13 @@ def test_long_files_say_why():
     files = [file for file in (SOURCE / "drasp").rglob("*") if file.suffix in {".py", ".js", ".css"}]
     long = {file.name for file in files if len(file.read_text().splitlines()) > 400}
     assert {file.name for file in files if "Longer than 400 lines: " in file.read_text()} == long
+
+
+def test_all_scripts_of_the_pages_are_type_checked():
+    """`page/` lists the scripts of each page, as the page itself does."""
+    for name, scripts in (("report", page._SCRIPTS), ("explore", explore._SCRIPTS)):
+        files = json.loads((ROOT / "page" / f"{name}.json").read_text())["files"]
+        assert [Path(file).name for file in files] == ["types.d.ts", *scripts]
 
 
 def test_public_names_stand_in_one_table():

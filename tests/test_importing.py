@@ -27,6 +27,7 @@ from drasp.transformer import Shape, assemble, initial_weights
 from effort import examples
 from other_libraries import HookedTransformer, NanoGpt, lens_config, lens_logits, lens_majority, lens_state
 from random_models import logits_of, random_gpt2
+from typed import known, of_kind
 
 options = st.fixed_dictionaries(
     {
@@ -100,7 +101,7 @@ def test_a_compiled_nanogpt_with_masks_and_an_unembedding_of_its_own(tmp_path):
     torch.save(state, tmp_path / "model.pth")
     imported = import_checkpoint(tmp_path / "model.pth", heads=2)
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight + 1)
-    model.transformer.wte.weight = torch.nn.Parameter(model.lm_head.weight - 1)
+    of_kind(torch.nn.Embedding, model.transformer["wte"]).weight = torch.nn.Parameter(model.lm_head.weight - 1)
     ids, positions = some_ids(5, 0)
     found = assemble(imported.shape, dict(imported.weights))(ids, positions)
     torch.testing.assert_close(found, model(ids), rtol=1e-4, atol=1e-4)
@@ -375,9 +376,10 @@ def test_a_language_on_a_model_with_more_tokens():
     task, shape_of = TASKS["tomita1"], Shape(9, TASKS["tomita1"].n_positions, 4, 1, 1, 0, unembedding_bias=True)
     wide = fitted_task(task, assemble(shape_of, initial_weights(shape_of, 0)), "the model")
     inputs, narrow = (t.pool(20, np.random.default_rng(0)) for t in (wide, task))
-    assert inputs.targets.shape[2] == 9
-    assert torch.equal(inputs.targets[..., : len(task.vocabulary)], narrow.targets)
-    assert not inputs.targets[..., len(task.vocabulary) :].any()
+    targets = known(inputs.targets)
+    assert targets.shape[2] == 9
+    assert torch.equal(targets[..., : len(task.vocabulary)], known(narrow.targets))
+    assert not targets[..., len(task.vocabulary) :].any()
     assert torch.equal(inputs.ids, narrow.ids)
     weights = initial_weights(shape_of, 0)
     assert task_accuracy(assemble(shape_of, weights), inputs, task.output).total == 20

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
-from drasp.edits import CUT, Replaced, Scaled, Shifted
+from drasp.edits import CUT, Edit, Replaced, Scaled, Shifted
 from drasp.errors import DraspError
 from drasp.language import Interpreter, parse
 from drasp.language.interpreter import _Evaluation
@@ -34,7 +34,7 @@ def batch_for(program, seed: int):
     return ids, offsets[:, None] + torch.arange(length)
 
 
-def edit_of(kind: str, shape: torch.Size, generator: torch.Generator):
+def edit_of(kind: str, shape: torch.Size, generator: torch.Generator) -> tuple[Edit, list[float], torch.Tensor]:
     """An edit, and what it is for each row: how much of the value it keeps, and what it adds."""
 
     def noise(*dims: int) -> torch.Tensor:
@@ -60,6 +60,8 @@ def edit_of(kind: str, shape: torch.Size, generator: torch.Generator):
             return Shifted(whole), [1.0] * BATCH, whole
         case "shifted by a number":
             return Shifted(1.5), [1.0] * BATCH, 1.5 * everywhere
+        case _:
+            raise AssertionError(kind)
 
 
 KINDS = (

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -213,11 +214,11 @@ def test_other_things_are_refused(tmp_path):
     with pytest.raises(DraspError, match="expected a model's folder, found a file"):
         load_model(tmp_path / "file")
     with pytest.raises(DraspError, match="a GPT2LMHeadModel or a HookedTransformer, found int"):
-        load_model(3)
+        load_model(cast(Any, 3))
     other = OPTForCausalLM(
         OPTConfig(
             vocab_size=5, hidden_size=8, ffn_dim=8, num_hidden_layers=1, num_attention_heads=1, word_embed_proj_dim=8
         )
     )
     with pytest.raises(DraspError, match="OPTForCausalLM: expected model_type 'gpt2' or 'drasp', found 'opt'"):
-        load_model(other)
+        load_model(cast(Any, other))

@@ -105,7 +105,7 @@ def test_naming_gives_up_after_some_failures_in_a_row(monkeypatch) -> None:
     selects = "".join(f"{name} = select(q=pos, k=token, op={name.upper()})\n" for name in names)
     text = f"a1 = aggregate(s={'+'.join(names)}, v=token)\nlogits1 = project(inp=a1, op=(inp==out))\n"
     tensors = {name.upper(): torch.randn(TASK.n_positions, len(TASK.vocabulary)) for name in names}
-    long = program(f"{selects}{text}prediction = softmax(logits1)", **tensors)
+    long = program(f"{selects}{text}prediction = softmax(logits1)", TASK, **tensors)
     assert name_lines(long, Judge.of(long, *pools(long, count=12))) == long
     assert tried == names[:7]
 

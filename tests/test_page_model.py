@@ -19,6 +19,7 @@ from model_sites import sites_of
 from page_edits import in_page
 from published import MODELS, needs_published_models
 from random_models import random_gpt2
+from typed import T
 
 SCRIPTS = [
     FsPath(drasp.report.__file__).with_name(name)
@@ -64,7 +65,7 @@ def edit_of(site: Site, length: int, d_model: int, generator: torch.Generator) -
             pass
     parts = [value, value[-1], float(value.flatten()[0].abs() + 0.3)]
 
-    def pick(choices: list) -> Edit:
+    def pick(choices: list[T]) -> T:
         return choices[int(torch.randint(len(choices), (), generator=generator))]
 
     part = pick(parts[::2] if isinstance(site, NormSite) else parts)

@@ -24,6 +24,7 @@ from drasp.language.syntax import PrimitiveTensor
 from drasp.language.tensor_primitives import _REGISTRY as TENSORS
 from drasp.language.tensor_primitives import NotApplicable, build, parse_primitive, print_primitive
 from drasp.vocabulary import Vocabulary
+from typed import known
 
 TOKENS = Tokens(Vocabulary.with_specials(("a", "b")))  # a b BOS SEP EOS PAD
 BOS, SEP = 2, 3
@@ -50,7 +51,7 @@ VECTORS = {"uniform selection", "k is first", "k is last", "k==BOS", "k==SEP"}
 @pytest.mark.parametrize("rows", [Positions(4), Positions(9), TOKENS])
 def test_matrices_do_what_their_printed_names_say(text, rows):
     """Also where rows and columns differ in number: the pattern is cut off at the right and below."""
-    op = PrimitiveTensor(*parse_primitive(text, "select"))
+    op = PrimitiveTensor(*known(parse_primitive(text, "select")))
     matrix = build(op, None, rows, TOKENS)
     n_rows = 6 if rows is TOKENS else rows.count
     expected = [[10_000 * float(SELECT_TEXTS[text](q, k, 6)) for k in range(6)] for q in range(n_rows)]
@@ -60,7 +61,7 @@ def test_matrices_do_what_their_printed_names_say(text, rows):
 
 @pytest.mark.parametrize("text", SELECT_TEXTS)
 def test_vectors_exist_where_only_the_key_matters(text):
-    op = PrimitiveTensor(*parse_primitive(text, "select"), scale=1.0)
+    op = PrimitiveTensor(*known(parse_primitive(text, "select")), scale=1.0)
     if text in VECTORS:
         expected = [[float(SELECT_TEXTS[text](None, k, 6)) for k in range(6)]]
         np.testing.assert_allclose(build(op, None, One(), TOKENS), expected)
@@ -86,7 +87,7 @@ def test_first_is_largest_at_the_first_key_and_last_at_the_last():
     ],
 )
 def test_projects_have_names_of_their_own(text, condition):
-    op = PrimitiveTensor(*parse_primitive(text, "project"), scale=2.0)
+    op = PrimitiveTensor(*known(parse_primitive(text, "project")), scale=2.0)
     expected = [[2.0 * condition(i, o) for o in range(6)] for i in range(6)]
     np.testing.assert_allclose(build(op, None, TOKENS, TOKENS), expected)
     assert print_primitive(op, "project") == f"({text})*2"
@@ -197,7 +198,7 @@ def test_a_function_without_the_right_arguments_is_refused():
     with pytest.raises(DraspError, match="expected the arguments xp, inputs"):
         function_primitive(basis=same_basis)(lambda x: x)
     with pytest.raises(DraspError, match="differ in parameters"):
-        tensor_primitive(select="k<{m:int}")(lambda rows, columns: None)
+        tensor_primitive(select="k<{m:int}")(lambda rows, columns: np.zeros((1, 1)))
 
 
 def test_the_papers_libraries_are_complete():

@@ -16,7 +16,7 @@ from drasp.fitting.descent import minimise
 from drasp.fitting.means import operand_means
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language import Interpreter, Program, check, parse
-from drasp.language.syntax import ElementWise, Operand, Project
+from drasp.language.syntax import ElementWise, Network, Operand, Project
 from drasp.naming.linear import with_linear
 from drasp.naming.splitting import as_sum, split
 from drasp.rewriting.simplify import simplify
@@ -31,6 +31,7 @@ from small_graphs import (
     random_graph,
     random_transformer,
 )
+from typed import known, of_kind
 
 PROGRAM = """vocab = [0, 1, BOS, SEP, EOS, PAD]
 special = [BOS, SEP, EOS, PAD]
@@ -60,11 +61,11 @@ def test_lines_that_say_nothing_go_without_a_trace():
     program, pool = small_program(), oracle(random_transformer(0, 1, 1))
     means = operand_means(program, pool)
     moves = {move.name: move for move in line_moves(program, means)}
-    idle = {("select", "s2"), ("project", "logits2")} | {name for name in moves if name[:2] == ("input", "m1")}
-    idle = {name for name in idle if name[0] != "input" or name[2].variable == "pos"}
+    idle = {("select", "s2"), ("project", "logits2")}
+    idle |= {("input", "m1", v) for v in of_kind(ElementWise, program.find("m1")).inputs if v.variable == "pos"}
     assert len(idle) == 3
     for name, move in moves.items():
-        changed = move.apply(program)
+        changed = known(move.apply(program))
         assert check(changed) == []
         same = difference(answering(program), answering(changed), pool) < 1e-4
         assert same == (name in idle), name
@@ -94,11 +95,11 @@ def normed_program(one: str = ", one") -> Program:
 def test_an_input_of_a_norm_leaves_its_mean_behind(one):
     program, pool = normed_program(one), oracle(random_transformer(0, 1, 1))
     moves = {move.name: move for move in line_moves(program, operand_means(program, pool))}
-    without = moves["input", "n1", Operand("a2")].apply(program)
+    without = known(moves["input", "n1", Operand("a2")].apply(program))
     assert check(without) == []
     assert without.lines == program.lines - 1
     assert difference(answering(program), answering(without), pool) < 1e-4
-    needed = moves["input", "n1", Operand("a1")].apply(program)
+    needed = known(moves["input", "n1", Operand("a1")].apply(program))
     assert difference(answering(program), answering(needed), pool) > 1e-2
 
 
@@ -119,7 +120,7 @@ def test_the_harm_of_losing_an_input_of_a_norm_is_that_of_losing_a_little_of_it_
 def test_a_moves_second_use_finds_nothing():
     program = small_program()
     for move in line_moves(program, operand_means(program, oracle(random_transformer(0, 1, 1)))):
-        assert move.apply(move.apply(program)) is None
+        assert move.apply(known(move.apply(program))) is None
 
 
 def test_folding_is_exact_and_saves_lines():
@@ -134,7 +135,7 @@ def test_an_mlp_that_is_only_projected_takes_the_bias_along():
     program, pool = small_program(), oracle(random_transformer(0, 1, 1))
     means = operand_means(program, pool)
     [drop] = [move for move in line_moves(program, means) if move.name == ("project", "logits2")]
-    program = drop.apply(program)
+    program = known(drop.apply(program))
     folded = fold_constants(program)
     assert [s.name for s in folded.statements if isinstance(s, Project)] == ["logits1"]
     assert difference(answering(program), answering(folded), pool) < 1e-4
@@ -166,7 +167,7 @@ def straight_program() -> Program:
 def test_an_mlp_that_is_linear_is_found_out(inputs):
     """The program is the same without its MLP, and shorter; of its inputs, the positions say nothing."""
     program, pool = straight_program(), oracle(random_transformer(0, 1, 1))
-    linear, residual = with_linear(program, "m1", inputs, pool)
+    linear, residual = known(with_linear(program, "m1", inputs, pool))
     assert check(linear) == []
     assert "element_wise_op" not in str(linear)
     assert difference(answering(program), answering(linear), pool) < 1e-2
@@ -178,7 +179,7 @@ def test_an_mlp_that_is_linear_is_found_out(inputs):
 def test_how_far_an_mlp_is_from_linear_is_known(inputs):
     program = small_program().with_tensors({"F.1": torch.randn(156, 4, generator=torch.Generator().manual_seed(1))})
     pool = oracle(random_transformer(0, 1, 1), count=120)
-    linear, residual = with_linear(program, "m1", inputs, pool)
+    linear, residual = known(with_linear(program, "m1", inputs, pool))
     assert residual > 1e-3
     assert residual == pytest.approx(unexplained(program, inputs, pool), rel=1e-3)
     assert difference(answering(program), answering(linear), pool) > 1e-2
@@ -333,13 +334,14 @@ def test_a_variable_read_as_a_sum_leaves_the_logits_as_they_are(seed, layers, cu
     program = write_program(transformer, graph.edits, TASK.vocabulary, TASK.output)
     summed = program
     for name in [s.name for s in program.statements if isinstance(s, ElementWise)]:
-        whole = next(s for s in summed.statements if s.name == name)
+        whole = of_kind(ElementWise, summed.find(name))
         tensors, parts = dict(summed.tensors), []
         for part, times in ((f"{name}_double", 2.0), (f"{name}_negative", -1.0)):
+            network = of_kind(Network, whole.function)
             for old in whole.tensor_names:
                 scale = times if ".out" in old else 1.0
-                tensors[old.replace(whole.function.name, f"F_{part}", 1)] = scale * tensors[old]
-            parts.append(replace(whole, name=part, function=replace(whole.function, name=f"F_{part}")))
+                tensors[old.replace(network.name, f"F_{part}", 1)] = scale * tensors[old]
+            parts.append(replace(whole, name=part, function=replace(network, name=f"F_{part}")))
         where = summed.statements.index(whole)
         statements = (*summed.statements[:where], *parts, *summed.statements[where + 1 :])
         wider = replace(summed, statements=statements, tensors=tensors)
@@ -363,7 +365,7 @@ def additive_program() -> Program:
 
 def test_an_mlp_that_is_a_sum_is_split_but_for_a_constant():
     program, pool = additive_program(), oracle(random_transformer(0, 1, 1))
-    parts = split(program, "m1", pool)
+    parts = known(split(program, "m1", pool))
     assert check(parts) == []
     assert [len(s.inputs) for s in parts.statements if isinstance(s, ElementWise)] == [1, 1]
     run, other = answering(program), answering(parts)
@@ -376,7 +378,7 @@ def test_an_mlp_that_is_a_sum_is_split_but_for_a_constant():
 def test_an_mlp_that_is_no_sum_does_not_pass_for_one():
     program, pool = small_program(), oracle(random_transformer(0, 1, 1))
     program = replace(program, tensors={**program.tensors, "F.1": torch.randn(156, 4)})
-    run, other = answering(program), answering(split(program, "m1", pool))
+    run, other = answering(program), answering(known(split(program, "m1", pool)))
     off = torch.cat([(run(b) - other(b))[b.valid] for b in pool.batches])
     assert float(off.var(0).max()) > 1e-2
 

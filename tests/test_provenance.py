@@ -15,6 +15,7 @@ from drasp.decompiler.components import Components
 from drasp.decompiler.lines import line_moves
 from drasp.fitting.dropping import with_bias
 from drasp.fitting.means import operand_means
+from drasp.fitting.oracle import Oracle
 from drasp.language import Program, check, parse, to_text
 from drasp.language.bases import size
 from drasp.language.syntax import (
@@ -24,6 +25,7 @@ from drasp.language.syntax import (
     Network,
     Norm,
     Prediction,
+    PrimitiveFunction,
     Project,
     Select,
     Statement,
@@ -41,10 +43,24 @@ from drasp.rewriting import tidy
 from drasp.rewriting.provenance import concise, explicit, standing
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import renumbered, without_unused
-from drasp.sites import NO_COMPONENT, OUT, POSITION, TOKEN, Anatomy, Component, Edge, NormSite, Receiver, Site, joined
+from drasp.sites import (
+    NO_COMPONENT,
+    OUT,
+    POSITION,
+    TOKEN,
+    Anatomy,
+    Component,
+    Edge,
+    NormSite,
+    Path,
+    Receiver,
+    Site,
+    joined,
+)
 from drasp.wiring import write_program
 from random_programs import VOCABULARIES, _ProgramBuilder, randoms
 from small_graphs import TASK, oracle, random_graph, random_transformer
+from typed import known, of_kind
 
 FOLDS = (tidy._fold_key_only, tidy._fold_bias_into_project, tidy._fold_bias_into_function)
 IDLE = ("selects without effect", "projects without effect")
@@ -54,20 +70,20 @@ ALIASES = "variables once more"
 INITIAL = {"token": TOKEN, "pos": POSITION}
 
 
-def said(statements: Iterable[Statement]) -> set[Site]:
+def said(statements: Iterable[Statement]) -> set[Site | Path]:
     """Components that lines stand for or list, and edges that they list."""
-    sites = {site for s in statements for site in s.sites if isinstance(site, Component | Edge)}
-    sites = {site for site in sites if not isinstance(site, Edge) or site.sender != NO_COMPONENT}
-    return sites | {site.sender for site in sites if isinstance(site, Edge)}
+    sites = {site for s in statements for site in s.sites}
+    listed = {site for site in sites if isinstance(site, Edge) and site.sender != NO_COMPONENT}
+    return {*(site for site in sites if isinstance(site, Component)), *listed, *(edge.sender for edge in listed)}
 
 
-def components(program: Program) -> set[Site]:
+def components(program: Program) -> set[Component]:
     """What lines stand for, what they hear, and what they read that needs no line."""
     read = {INITIAL[name] for s in program.statements for name in s.reads if name in INITIAL}
     return read | {site for site in said(explicit(program).statements) if isinstance(site, Component)}
 
 
-def edges(program: Program) -> set[Site]:
+def edges(program: Program) -> set[Edge]:
     return {site for site in said(explicit(program).statements) if isinstance(site, Edge)}
 
 
@@ -84,7 +100,8 @@ class _Traced(_ProgramBuilder):
 
     def add_function(self) -> None:
         super().add_function()
-        if self.statements[-1].function.primitive == "keep":
+        function = of_kind(ElementWise, self.statements[-1]).function
+        if of_kind(PrimitiveFunction, function).primitive == "keep":
             del self.bases[self.statements.pop().name]
 
 
@@ -293,7 +310,7 @@ def test_lines_without_sites_stay_without():
 # ------------------------------------------------------------------------------------- passes that are not exact
 
 
-def cut_program(seed: int) -> tuple[Program, "oracle"]:
+def cut_program(seed: int) -> tuple[Program, Oracle]:
     """A program with an MLP of several variables, and the answers of its model."""
     transformer = random_transformer(seed, 1, 1)
     model = Components(transformer)
@@ -332,7 +349,7 @@ def test_an_mlp_that_becomes_linear_is_carried_by_the_projects_of_what_it_read(s
     assert len(inputs) > 2
     edge = Edge(Component("mlp", 0), OUT)
     for chosen in (inputs, *([operand] for operand in inputs)):
-        after, _ = with_linear(program, mlp.name, chosen, pool)
+        after, _ = known(with_linear(program, mlp.name, chosen, pool))
         assert edges(after) <= edges(program)
         heard = {site for operand in chosen for site in standing(program)[operand.variable]}
         carriers = {s.input: s.sites for s in after.statements if isinstance(s, Project)}

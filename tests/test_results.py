@@ -21,6 +21,7 @@ from drasp.results.line import Line
 from drasp.results.result import Frontier, Result, load_result
 from drasp.tasks import load_task, sequence_task
 from drasp.translation import translate
+from typed import known
 
 TEXT = """vocab = [a, b, "<x>", "?"]
 special = ["?"]
@@ -180,7 +181,7 @@ def test_a_result_is_saved_and_read_again(result, tmp_path):
     again.save(tmp_path / "copy")
     assert load_result(tmp_path / "copy").summary() == result.summary()
     task = sequence_task("mine", ["a", "b", "<x>", "?"], lambda rng, n: [([0, 1], None)] * n, special=["?"])
-    assert load_result(folder, task).task.name == "mine"
+    assert known(load_result(folder, task).task).name == "mine"
     other = sequence_task("other", ["a", "c"], lambda rng, n: [([0, 1], None)] * n)
     with pytest.raises(DraspError, match="not those of task other: token 1 is b, the task's is c"):
         load_result(folder, other)

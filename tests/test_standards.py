@@ -12,11 +12,11 @@ from cuts import AnyMeans, cuttable
 from drasp.causal.attention import looks_of
 from drasp.causal.measures import CLEAR, CLEAR_IN_MODEL, LEAST_EDITED, LEAST_OVERLAP
 from drasp.causal.trials import SOURCES, Amount, Trials, lowest
-from drasp.decompiler.components import Components, Graph
+from drasp.decompiler.components import Components, Edits, Graph
 from drasp.decompiler.standards import Standards
-from drasp.edits import Edit, Replaced, Scaled
+from drasp.edits import Replaced, Scaled
 from drasp.model_files import load_model
-from drasp.sites import Component, Edge, Path, Product, Read, Site
+from drasp.sites import Component, Edge, Path, Product, Read
 from drasp.tasks import Language, Task, answer_task, each_row, language_task
 from hooked_model import HookedModel
 from random_models import random_gpt2
@@ -54,7 +54,7 @@ class StandardsCase:
         graph = graph.cut([site for found in by_kind.values() for site in rng.sample(found, 2)], means)
         return replace(graph, norms={rng.choice(graph.anatomy.receivers): 1.3})
 
-    def hooked(self, number: int, row: int, side: str, edits: dict[Site, Edit]) -> tuple[HookedModel, Tensor]:
+    def hooked(self, number: int, row: int, side: str, edits: Edits) -> tuple[HookedModel, Tensor]:
         """One input of a pair, alone and without its padding; logits where answers count."""
         pairs = self.trials.batches[number]
         size, inputs = int(pairs.sizes[row]), getattr(pairs, side)
@@ -152,7 +152,7 @@ def test_the_complement_is_the_source(case):
     for number, row in case.rows:
         products = {site: Scaled(1.0) for site in case.graph.cuts if isinstance(site, Product)}  # so that they are seen
         source, other = case.hooked(number, row, "source", products)
-        edits: dict[Site, Edit] = {}
+        edits: Edits = {}
         for site in case.graph.cuts:
             match site:
                 case Edge(Component() as sender) | Read(Component() as sender):
@@ -208,7 +208,8 @@ def counting(standards: Standards, looked_at: list[int]):
 @pytest.mark.parametrize(("task", "seed"), [(LAST, 15), (SPELT, 6)])
 def test_interchange_takes_a_component_from_the_source_on_both_sides(task, seed):
     case = StandardsCase(task, seed, Amount(8, 8))
-    clear, sides = CLEAR * case.trials.margin, ({}, case.graph.edits)
+    clear = CLEAR * case.trials.margin
+    sides: tuple[Edits, Edits] = ({}, case.graph.edits)
     used = [c for c in case.transformer.anatomy.senders if c.receivers and case.graph.is_used(c)]
     shares: dict[Component, list[float]] = {component: [] for component in used}
     for number, row in case.rows:

@@ -24,10 +24,11 @@ from drasp.decompiler.ugs.storing import kept_of, run_of
 from drasp.decompiler.ugs.writing import finest, program_of
 from drasp.errors import DraspError
 from drasp.measure import Share
-from drasp.sites import OUT, POSITION, TOKEN, Edge
+from drasp.sites import OUT, POSITION, TOKEN, Component, Edge
 from drasp.tasks import load_task
 from drasp.transformer import Shape, assemble, initial_weights
 from small_graphs import TASK, difference, only_token_to_output, oracle, random_transformer
+from typed import known
 
 LANGUAGE = load_task("D2")
 SMALL = UgsSettings(
@@ -224,12 +225,12 @@ def test_a_run_whose_loss_stays_too_high_is_given_up():
 def test_a_second_run_that_is_cut_off_is_not_trained_to_its_end():
     model = only_token_to_output()
     pool = oracle(model)
-    for known, expected in ((True, "cut off"), (False, "out of steps")):
+    for has_reached, expected in ((True, "cut off"), (False, "out of steps")):
         gates = Gates(to_output_alone(model, pool), pool)
         with torch.no_grad():
             gates.theta.fill_(-7.0)
         training = Training(gates, 1.0, TASK.output)
-        assert training.run(pool.batches, Effort(500, 60, 4), math.inf, known, generator())[0] == expected
+        assert training.run(pool.batches, Effort(500, 60, 4), math.inf, has_reached, generator())[0] == expected
 
 
 def test_parts_of_a_split_mlp_learn_with_the_gates():
@@ -293,8 +294,9 @@ def test_a_stored_run_is_the_same():
     for circuit in (linear(model, pool), split, as_products(split)):
         run = GateRun(0.01, 0.9, circuit.size, circuit, "settled", 7)
         again = run_of(kept_of(run), model)
-        assert (again.circuit.edges, again.circuit.products) == (circuit.edges, circuit.products)
-        assert difference(answers_of(again.circuit), answers_of(circuit), pool) == 0
+        kept = known(again.circuit)
+        assert (kept.edges, kept.products) == (circuit.edges, circuit.products)
+        assert difference(answers_of(kept), answers_of(circuit), pool) == 0
         assert replace(again, circuit=None) == replace(run, circuit=None)
     given_up = GateRun(0.5, steps=150)
     assert run_of(kept_of(given_up), model) == given_up
@@ -305,7 +307,8 @@ def test_what_parts_of_mlps_are_compared_with_is_found_again(tmp_path):
     model, file = random_transformer(9, 1, 1), tmp_path / "run.decompiling"
     search = Search(model, TASK, 0, lambda _: None, checkpoint=file)
     method = Method(search, SMALL)
-    few = [e for e in method.linear.edges if e.receiver.kind in ("mlp", "out") and e.sender.kind in ("token", "mlp")]
+    mlp = Component("mlp", 0)
+    few = [e for e in method.linear.edges if e.receiver.kind in ("mlp", "out") and e.sender in (TOKEN, mlp)]
     coarse = replace(method.linear, edges=(*few, Edge(POSITION, few[0].receiver)))
     split = as_paths(coarse, True, lambda c, ways: means_of(c, ways, search.probe))
     own = method.written(finest(coarse))

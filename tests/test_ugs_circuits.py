@@ -14,6 +14,7 @@ from drasp.decompiler.ugs.running import answers_of, mean_log_variances, means_o
 from drasp.decompiler.ugs.writing import finest, program_of
 from drasp.fitting.oracle import answering
 from drasp.rewriting.simplify import simplify
+from drasp.sites import TOKEN
 from small_graphs import TASK, difference, oracle, random_transformer
 
 small_models = st.tuples(st.integers(0, 2**32), st.integers(1, 2), st.integers(1, 2))
@@ -98,7 +99,7 @@ def test_a_split_mlp_of_one_way_is_the_models():
     transformer = random_transformer(5, 1, 1)
     pool = oracle(transformer)
     circuit = linear(transformer, pool)
-    alone = [e for e in circuit.edges if e.receiver.kind == "mlp" and e.sender.kind != "token"]
+    alone = [e for e in circuit.edges if e.receiver.kind == "mlp" and e.sender != TOKEN]
     circuit = without(circuit, alone, means_of(circuit, [e.sender for e in alone], pool))
     assert difference(answers_of(circuit), answers_of(unfolded(circuit, pool, split=True)), pool) <= 1e-4
 

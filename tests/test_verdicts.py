@@ -24,8 +24,8 @@ def program(lines: int) -> Program:
 
 def point(lines: int, hits: int = 100, grade: str | None = None, complete: float = 0.0) -> Point:
     """`grade` is that of its evidence: none where it is not causal."""
-    measures = [NOT_APPLICABLE] * 7
-    evidence = Evidence(*measures, causal=grade is not None, grade=grade)
+    none = NOT_APPLICABLE
+    evidence = Evidence(none, none, none, none, none, none, none, causal=grade is not None, grade=grade)
     return Point(program(lines), Share(hits, 100), complete, evidence)
 
 

@@ -127,7 +127,7 @@ def _damaged(file: Path, files: list[Path], rng: random.Random) -> str:
             odd = rng.choice([b"\xff\xfe", b"\0", b"[" * 100_000, b"\x1b[31m", "\u202e".encode(), b"1e999", b"\n" * 9])
             file.write_bytes(content[:at] + odd + content[at:])
         case "a word":
-            words = list(re.finditer(rb"[\w.]+|[^\w\s]", content)) or [re.match(b"", content)]
+            words = list(re.finditer(rb"[\w.]+|[^\w\s]", content)) or list(re.finditer(b"", content))[:1]
             one, other = rng.choice(words), rng.choice(words)
             odd = rng.choice([*WORDS, other[0]])
             file.write_bytes(content[: one.start()] + odd + content[one.end() :])

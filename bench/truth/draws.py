@@ -20,6 +20,7 @@ from drasp.language.syntax import Aggregate, ElementWise, Project, Select
 from drasp.measure import predictions
 from drasp.rewriting.simplify import simplify
 from drasp.tasks import Inputs, Language, Task, answer_task, language_task
+from drasp.tasks.framed import Framed
 from drasp.tasks.rows import HOLE
 from truth.families import program_for
 from truth.score import PASSING, UNCLEAR, differing, margins, ran, weighted_overlap
@@ -253,6 +254,7 @@ def draw_program(wish: Wish, rng: np.random.Generator, name: str) -> tuple[Progr
     if sum(isinstance(line, Aggregate) for line in simplify(program).statements) < heads:
         raise RejectedError("two heads alike")
     if not everywhere:
+        assert isinstance(task.source, Framed)
         task = replace(task, source=replace(task.source, answer=_own_answers(program, task)))
     check_parts(program, task, rng)
     check_heads(program, task, rng)

@@ -87,8 +87,8 @@ function figuresOf(line, heads) {
         caption: `the model's ${head}`,
         square: true,
         grid: (run) => {
-          const own = run.patternOf(head);
-          return own ? besideOwn(attention(() => own)(run), run.weights(line)) : null;
+          const pattern = run.patternOf(head);
+          return pattern ? besideOwn(attention(() => pattern)(run), run.weights(line)) : null;
         },
       }));
       return [weights, ...theirs, value];

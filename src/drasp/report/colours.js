@@ -32,16 +32,20 @@ function palette() {
   return darkMode.matches && !printing ? PALETTES.dark : PALETTES.light;
 }
 
+/** @returns {Channels} */
 function channels(hex) {
-  return [1, 3, 5].map((start) => parseInt(hex.slice(start, start + 2), 16));
+  const at = (start) => parseInt(hex.slice(start, start + 2), 16);
+  return [at(1), at(3), at(5)];
 }
 
-/** The colour of a share from 0 to 1 along a list of stops. */
+/** The colour of a share from 0 to 1 along a list of stops.
+    @returns {Channels} */
 function blend(stops, share) {
   const place = Math.min(1, Math.max(0, share)) * (stops.length - 1);
   const from = Math.min(stops.length - 2, Math.floor(place));
   const [a, b] = [channels(stops[from]), channels(stops[from + 1])];
-  return a.map((x, i) => Math.round(x + (b[i] - x) * (place - from)));
+  const at = (i) => Math.round(a[i] + (b[i] - a[i]) * (place - from));
+  return [at(0), at(1), at(2)];
 }
 
 const COLOURS = new Map();

@@ -12,6 +12,7 @@ function fill(node, properties, children) {
   return node;
 }
 
+/** @param {string} tag @returns {any} An element of that kind. */
 function el(tag, properties = {}, ...children) {
   return fill(document.createElement(tag), properties, children);
 }
@@ -20,8 +21,9 @@ function svg(tag, properties = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), properties, children);
 }
 
+/** @param {string} id @returns {PageElement} An element that the page has. */
 function byId(id) {
-  return document.getElementById(id);
+  return /** @type {any} */ (document.getElementById(id));
 }
 
 /** A token as a label: what would not be seen is quoted. */

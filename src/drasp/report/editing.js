@@ -6,7 +6,10 @@ const MOST_EXAMPLES = 120;
 class OpEditor {
   /** `answersOfModel` gives what the model says on an example, or null where that is not known. */
   constructor(interpreter, answersOfModel, onChange) {
-    Object.assign(this, { interpreter, answersOfModel, onChange, history: [] });
+    this.interpreter = interpreter;
+    this.answersOfModel = answersOfModel;
+    this.onChange = onChange;
+    this.history = [];
     this.libraries = Object.fromEntries(
       ["select", "project"].map((kind) => [
         kind,
@@ -51,7 +54,7 @@ class OpEditor {
     const { columns, data: entries } = this.interpreter.tensors.get(this.line.op);
     byId("cell-row").value = row;
     byId("cell-column").value = column;
-    byId("cell-value").value = Number(entries[row * columns + column].toPrecision(6));
+    byId("cell-value").value = String(Number(entries[row * columns + column].toPrecision(6)));
   }
 
   tryName() {

@@ -52,7 +52,10 @@ function mixes(way) {
 
 class Effects {
   constructor(interpreter, examples) {
-    Object.assign(this, { interpreter, examples, program: interpreter.program });
+    this.interpreter = interpreter;
+    this.examples = examples;
+    this.program = interpreter.program;
+    this.computed = null;
   }
 
   get lines() {

@@ -55,7 +55,7 @@ let sorting = { column: 0, down: false };
 function compare(a, b) {
   const [x, y] = [COLUMNS[sorting.column].value(a), COLUMNS[sorting.column].value(b)];
   // What is not known comes last, whichever way the rest goes.
-  if (x === null || y === null) return (x === null) - (y === null);
+  if (x === null || y === null) return Number(x === null) - Number(y === null);
   const order = typeof x === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true });
   return sorting.down ? -order : order;
 }
@@ -91,7 +91,8 @@ function showHeader() {
 
 function light(folder) {
   byId("chart").classList.toggle("lit-chart", folder !== null);
-  for (const node of document.querySelectorAll(".series, #results tbody tr")) {
+  const nodes = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".series, #results tbody tr"));
+  for (const node of nodes) {
     node.classList.toggle("lit", folder !== null && node.dataset.folder === folder);
   }
 }

@@ -19,6 +19,8 @@ from drasp.training.recipe import OFFSETS
 
 INDEX = "index.html"
 _GENERATOR = b'content="drasp explore"'
+_STYLES = ("base.css", "explore.css")
+_SCRIPTS = ("dom.js", "chart.js", "measures.js", "explore.js")
 
 
 def write_index(folder: str | Path) -> tuple[Path, int, list[str]]:
@@ -47,8 +49,7 @@ def write_index(folder: str | Path) -> tuple[Path, int, list[str]]:
         raise DraspError(f"{folder}: no result below it; `drasp decompile MODEL --out {folder}/NAME` makes one")
     bins = list(dict.fromkeys(name for entry in rows for name in entry["accuracies"] or {}))
     data = {"title": folder.resolve().name, "rows": rows, "bins": bins}
-    styles, scripts = ("base.css", "explore.css"), ("dom.js", "chart.js", "evidence.js", "explore.js")
-    write_file(file, page("explore.html", f"{folder.resolve().name} – drasp", styles, scripts, data))
+    write_file(file, page("explore.html", f"{folder.resolve().name} – drasp", _STYLES, _SCRIPTS, data))
     return file, len(rows), problems
 
 

@@ -26,8 +26,13 @@ function normSite(receiver) {
 
 /** One evaluation on one input. */
 class ModelPass {
-  constructor(model, ids, offset, edits, record) {
-    Object.assign(this, { model, ids, offset, edits, length: ids.length, values: new Map() });
+  constructor(/** @type {Model} */ model, ids, offset, /** @type {Edits} */ edits, record) {
+    this.model = model;
+    this.ids = ids;
+    this.offset = offset;
+    this.edits = edits;
+    this.length = ids.length;
+    this.values = new Map();
     this.record = new Set(record);
     this.sent = new Map();
     this.stream = new Float64Array(ids.length * model.size);

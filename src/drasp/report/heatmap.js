@@ -24,29 +24,32 @@ function shortened(text, room) {
 }
 
 const onScreen = new IntersectionObserver(
-  (entries) => entries.forEach((entry) => entry.target.heatmap.visibility(entry.isIntersecting)),
+  (entries) => entries.forEach((entry) => HEATMAPS.get(entry.target).visibility(entry.isIntersecting)),
   { rootMargin: "200px" },
 );
-const resized = new ResizeObserver((entries) => entries.forEach((entry) => entry.target.heatmap.resize()));
-const allHeatmaps = new Set();
+const resized = new ResizeObserver((entries) => entries.forEach((entry) => HEATMAPS.get(entry.target).resize()));
+/** By the element that each is drawn in.
+    @type {Map<Element, Heatmap>} */
+const HEATMAPS = new Map();
+const SMALL = document.createElement("canvas");
 
 class Heatmap {
   /** `square`: cells as wide as high, as many as fit (a tensor); else rows of one height (a variable). */
   constructor(host, { square = false, maxHeight = 420, maxCell = 46, labelRoom = 110, onCell = null } = {}) {
-    Object.assign(this, {
-      host,
-      square,
-      maxHeight,
-      maxCell,
-      labelRoom,
-      onCell,
-      grid: null,
-      zoom: 1,
-      cursor: null,
-      dirty: false,
-    });
+    this.square = square;
+    this.maxHeight = maxHeight;
+    this.maxCell = maxCell;
+    this.labelRoom = labelRoom;
+    this.onCell = onCell;
+    /** @type {Grid | null} */
+    this.grid = null;
+    this.zoom = 1;
+    /** @type {[number, number] | null} */
+    this.cursor = null;
+    this.dirty = false;
     // Asked of the browser only when they change: asking on every drawing would make it lay out the page each time.
-    Object.assign(this, { roomWidth: 0, scrolled: [0, 0] });
+    this.roomWidth = 0;
+    this.scrolled = [0, 0];
     this.near = false;
     this.view = el("div", { class: "heat-view" });
     this.sizer = el("div", { class: "heat-sizer" });
@@ -65,7 +68,7 @@ class Heatmap {
     );
     host.classList.add("heat");
     host.append(this.view, el("div", { class: "heat-foot" }, this.low, this.bar, this.high, this.tools));
-    this.view.heatmap = this;
+    HEATMAPS.set(this.view, this);
     this.view.addEventListener("scroll", () => {
       this.scrolled = [this.view.scrollLeft, this.view.scrollTop];
       this.draw();
@@ -81,12 +84,11 @@ class Heatmap {
     this.canvas.addEventListener("blur", () => this.select(null));
     onScreen.observe(this.view);
     resized.observe(this.view);
-    allHeatmaps.add(this);
   }
 
   /** `grid`: name; rows, columns and their values row by row; whether causal (what is right of the diagonal is not
       seen); labels and titles of both axes; a text for a cell; and which cells are marked. */
-  show(grid) {
+  show(/** @type {Grid} */ grid) {
     const same = this.grid && this.grid.rows === grid.rows && this.grid.columns === grid.columns;
     if (!same) this.cursor = null;
     this.grid = grid;
@@ -191,6 +193,7 @@ class Heatmap {
     const context = canvas.getContext("2d");
     context.scale(ratio, ratio);
     const [x0, y0] = this.scrolled;
+    /** @returns {[number, number]} */
     const span = (scrolled, cell, room, count) => [
       Math.max(0, Math.floor(scrolled / cell)),
       Math.min(count, Math.ceil((scrolled + room) / cell)),
@@ -229,12 +232,11 @@ class Heatmap {
         pixels[at] = c > seen ? masked : this.colour(grid.values[r * grid.columns + c], table, missing);
       }
     }
-    const small = (Heatmap.small ??= document.createElement("canvas"));
-    small.width = width;
-    small.height = height;
-    small.getContext("2d").putImageData(image, 0, 0);
+    SMALL.width = width;
+    SMALL.height = height;
+    SMALL.getContext("2d").putImageData(image, 0, 0);
     context.imageSmoothingEnabled = cellWidth < 1;
-    context.drawImage(small, place.x(c0), place.y(r0), width * cellWidth, height * cellHeight);
+    context.drawImage(SMALL, place.x(c0), place.y(r0), width * cellWidth, height * cellHeight);
     if (cellWidth >= 7 && cellHeight >= 7) this.drawGrid(context, [r0, r1], [c0, c1], place, colours);
     if (grid.marked) this.drawMarks(context, [r0, r1], [c0, c1], place, colours);
     if (cellHeight >= 15 && cellWidth >= this.numberRoom) this.drawNumbers(context, [r0, r1], [c0, c1], place);
@@ -376,6 +378,7 @@ class Heatmap {
     event.preventDefault();
     const [row, column] = this.cursor ?? [-step[0] + 0, -step[1] + 0].map((x) => Math.max(0, x));
     const clamp = (x, count) => Math.min(count - 1, Math.max(0, x));
+    /** @type {[number, number]} */
     const cell = [clamp(row + step[0], this.grid.rows), clamp(column + step[1], this.grid.columns)];
     this.reveal(cell);
     const box = this.canvas.getBoundingClientRect();
@@ -416,11 +419,11 @@ function preciseNumber(x) {
 
 /** What is out of view is drawn when there is time, so that it is there in a picture of the whole page. */
 const drawTheRest = whenIdle(() => {
-  for (const heatmap of allHeatmaps) if (heatmap.dirty) heatmap.draw(true);
+  for (const heatmap of HEATMAPS.values()) if (heatmap.dirty) heatmap.draw(true);
 });
 
 function redrawAll() {
-  for (const heatmap of allHeatmaps) heatmap.draw(printing);
+  for (const heatmap of HEATMAPS.values()) heatmap.draw(printing);
 }
 
 darkMode.addEventListener("change", redrawAll);

@@ -66,7 +66,7 @@ const FUNCTIONS = {
 // -------------------------------------------------------------------------------------------- interpreter
 
 class Interpreter {
-  constructor(program, tensors) {
+  constructor(program, /** @type {Map<string, Matrix>} */ tensors) {
     this.program = program;
     this.tensors = tensors;
     this.selects = new Map();
@@ -78,7 +78,7 @@ class Interpreter {
 
       Edits are by variable; of "a1 pattern", the attention weights of an aggregate; and of "a1 -> logits1", what one
       line reads of another. */
-  run(ids, offset, edits = {}) {
+  run(ids, offset, /** @type {Edits} */ edits = {}) {
     return new Run(this, ids, offset, edits).trace();
   }
 
@@ -99,9 +99,12 @@ class Interpreter {
 }
 
 class Run {
-  constructor(interpreter, ids, offset, edits = {}) {
+  constructor(/** @type {Interpreter} */ interpreter, ids, offset, /** @type {Edits} */ edits = {}) {
     const { vocabulary, positions } = interpreter.program;
-    Object.assign(this, { interpreter, edits, length: ids.length });
+    this.interpreter = interpreter;
+    this.edits = edits;
+    this.length = ids.length;
+    /** @type {Map<string, any>} */
     this.values = new Map([
       ["token", { size: vocabulary.length, index: Int32Array.from(ids), weight: null }],
       ["pos", { size: positions, index: Int32Array.from(ids, (_, i) => offset + i), weight: null }],

@@ -16,7 +16,8 @@ function chip(text, { title = "", pressed, onChange, classes = "" }) {
 
 class InterventionPanel {
   constructor(interventions, report) {
-    Object.assign(this, { interventions, report });
+    this.interventions = interventions;
+    this.report = report;
     const { model, lines } = interventions;
     const names = program.statements.map((line) => line.name).filter((name) => lines[name]);
     const heads = program.statements.filter(

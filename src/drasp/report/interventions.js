@@ -3,8 +3,11 @@
 
 class Interventions {
   /** `known`: what the page knows of the model, { lines, means }; `model` is null where it is too large for the page. */
-  constructor(interpreter, model, known, means) {
-    Object.assign(this, { interpreter, model, means, lines: known.lines ?? {} });
+  constructor(/** @type {Interpreter} */ interpreter, /** @type {Model} */ model, known, means) {
+    this.interpreter = interpreter;
+    this.model = model;
+    this.means = means;
+    this.lines = known.lines ?? {};
     this.clear();
   }
 
@@ -50,6 +53,7 @@ class Interventions {
   }
 
   programEdits() {
+    /** @type {Edits} */
     const edits = {};
     for (const { name } of this.linesOff()) edits[name] = { replaced: this.meanOf(name) };
     if (!this.from.size) return edits;
@@ -64,6 +68,7 @@ class Interventions {
   }
 
   modelEdits(ids, offset, program) {
+    /** @type {Edits} */
     const edits = {};
     for (const component of this.off) edits[component] = { replaced: this.meanOf(component) };
     Object.assign(edits, this.fromSource(ids, offset));

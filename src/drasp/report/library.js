@@ -24,7 +24,8 @@ const PARAMETERS = {
     has no function for (tables, which are edited cell by cell, and a user's own) is left out. */
 class Library {
   constructor(entries, { scale, vocabulary }) {
-    Object.assign(this, { scale, vocabulary });
+    this.scale = scale;
+    this.vocabulary = vocabulary;
     this.entries = entries
       .filter(({ name }) => LIBRARY[name])
       .map((entry) => ({ ...entry, pattern: this.pattern(entry.text), kinds: this.kinds(entry.text) }))

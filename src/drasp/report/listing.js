@@ -23,7 +23,7 @@ function coloured(line, variables) {
 function relations(statements) {
   const place = new Map(statements.map((line, i) => [line.name, i]));
   const reads = statements.map((line) => line.reads.filter((name) => place.has(name)).map((name) => place.get(name)));
-  const readBy = statements.map((_, i) => statements.flatMap((_, j) => (reads[j].includes(i) ? [j] : [])));
+  const readBy = statements.map((_, i) => reads.flatMap((names, j) => (names.includes(i) ? [j] : [])));
   return { reads, readBy };
 }
 

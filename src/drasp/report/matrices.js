@@ -7,7 +7,7 @@ async function unpackTensors(packed) {
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const tensors = new Map();
   for (const { name, shape, width, start } of packed.entries) {
-    const count = shape.reduce((product, size) => product * size, 1);
+    const count = shape.reduce((total, size) => total * size, 1);
     const plain = new Uint8Array(count * width);
     for (let plane = 0; plane < width; plane++) {
       const from = start + plane * count;
@@ -33,13 +33,13 @@ function halves(buffer) {
 // An activation is one-hot, { size, index, weight } (weight null: 1 everywhere), or dense, { size, data }.
 
 /** The entry of an activation along one direction at one position. */
-function entry(value, direction, position) {
+function entry(/** @type {Activation} */ value, direction, position) {
   if (value.data) return value.data[position * value.size + direction];
   if (value.index[position] !== direction) return 0;
   return value.weight ? value.weight[position] : 1;
 }
 
-function denseRow(value, position) {
+function denseRow(/** @type {Activation} */ value, position) {
   if (value.data) return value.data.subarray(position * value.size, (position + 1) * value.size);
   const row = new Float64Array(value.size);
   row[value.index[position]] = value.weight ? value.weight[position] : 1;
@@ -47,7 +47,7 @@ function denseRow(value, position) {
 }
 
 /** All entries of an activation, [position × direction]. */
-function dense(value, length) {
+function dense(/** @type {Activation} */ value, length) {
   if (value.data) return value.data;
   const data = new Float64Array(length * value.size);
   for (let i = 0; i < length; i++) data[i * value.size + value.index[i]] = value.weight ? value.weight[i] : 1;
@@ -55,7 +55,7 @@ function dense(value, length) {
 }
 
 /** Weights [query × key] from scores: a softmax over the keys that each query sees. */
-function causalSoftmax(scores, length) {
+function causalSoftmax(/** @type {Float64Array} */ scores, length) {
   const weights = new Float64Array(length * length);
   for (let q = 0; q < length; q++) {
     const row = weights.subarray(q * length, q * length + q + 1);
@@ -70,7 +70,7 @@ function causalSoftmax(scores, length) {
 }
 
 /** Adds value × matrix to `out` [length × matrix.columns]. */
-function addProduct(out, value, matrix, length) {
+function addProduct(out, /** @type {Activation} */ value, /** @type {Matrix} */ matrix, length) {
   if (value.data) return addDenseProduct(out, value, matrix, length);
   const { columns, data } = matrix;
   for (let i = 0; i < length; i++) {
@@ -83,7 +83,7 @@ function addProduct(out, value, matrix, length) {
 
 /** Four rows of the matrix at a time, which stay near the processor, and two positions: a number that has been fetched
     is used twice, and a sum is stored once for four products. Rows that meet only zeros are left out. */
-function addDenseProduct(out, { size, data: vectors }, { columns, data }, length) {
+function addDenseProduct(out, /** @type {Activation} */ { size, data: vectors }, { columns, data }, length) {
   for (let r = 0; r < size; r += 4) {
     // Where fewer than four are left, the last one stands in for the rest, with a weight of 0.
     const [r1, r2, r3] = [Math.min(r + 1, size - 1), Math.min(r + 2, size - 1), Math.min(r + 3, size - 1)];
@@ -116,7 +116,7 @@ function addDenseProduct(out, { size, data: vectors }, { columns, data }, length
   return out;
 }
 
-function product(value, matrix, length) {
+function product(/** @type {Activation} */ value, /** @type {Matrix} */ matrix, length) {
   return addProduct(new Float64Array(length * matrix.columns), value, matrix, length);
 }
 
@@ -129,7 +129,7 @@ function addTo(sum, other, factor = 1) {
 }
 
 /** Rows with their means taken away. */
-function centred(data, size) {
+function centred(/** @type {Float64Array} */ data, size) {
   const out = new Float64Array(data.length);
   for (let start = 0; start < data.length; start += size) {
     let mean = 0;
@@ -142,13 +142,13 @@ function centred(data, size) {
 
 // -------------------------------------------------------------------------------------------- matrices
 
-function transposed({ rows, columns, data }) {
+function transposed(/** @type {Matrix} */ { rows, columns, data }) {
   const out = new Float64Array(data.length);
   for (let r = 0; r < rows; r++) for (let c = 0; c < columns; c++) out[c * rows + r] = data[r * columns + c];
   return { rows: columns, columns: rows, data: out };
 }
 
-function columnsOf({ rows, columns, data }, from, count) {
+function columnsOf(/** @type {Matrix} */ { rows, columns, data }, from, count) {
   const out = new Float64Array(rows * count);
   for (let r = 0; r < rows; r++) out.set(data.subarray(r * columns + from, r * columns + from + count), r * count);
   return { rows, columns: count, data: out };

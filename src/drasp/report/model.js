@@ -2,8 +2,10 @@
 
 class Model {
   /** `shape`: { heads, activation, eps, scales: one a layer }; tensors by the names that drasp.report.model gives. */
-  constructor(shape, tensors) {
-    Object.assign(this, shape);
+  constructor(shape, /** @type {Map<string, Matrix>} */ tensors) {
+    this.heads = shape.heads;
+    this.activation = shape.activation;
+    this.eps = shape.eps;
     this.tensors = tensors;
     this.size = tensors.get("token").columns;
     this.layers = shape.scales.map((scale, layer) => this.layer(scale, layer));
@@ -20,7 +22,7 @@ class Model {
     const [qkv, qkvBias, output] = [tensor("qkv"), tensor("qkv_bias"), tensor("heads_out")];
     const heads = Array.from({ length: this.heads }, (_, head) => ({
       name: `layer ${layer} head ${head}`,
-      sides: SIDES.map((_, side) => {
+      sides: [...SIDES.keys()].map((side) => {
         const from = side * this.size + head * width;
         return { matrix: columnsOf(qkv, from, width), bias: qkvBias.data.subarray(from, from + width) };
       }),
@@ -62,7 +64,7 @@ class Model {
   }
 
   /** { logits, values }: [position × token], and what is at the recorded sites. */
-  run(ids, offset, edits = {}, record = []) {
+  run(ids, offset, /** @type {Edits} */ edits = {}, record = []) {
     return new ModelPass(this, ids, offset, edits, record).run();
   }
 }

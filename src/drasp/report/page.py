@@ -42,6 +42,7 @@ _SCRIPTS = (
     "colours.js",
     "heatmap.js",
     "chart.js",
+    "measures.js",
     "evidence.js",
     "listing.js",
     "cards.js",

@@ -8,9 +8,12 @@ const { program, record } = data;
 class Report {
   /** `recorded`: where heads look on some examples, for a model that is too large for the page. */
   constructor(interpreter, model, { means, recorded }) {
-    Object.assign(this, { interpreter, model, recorded });
+    this.interpreter = interpreter;
+    this.model = model;
+    this.recorded = recorded;
     this.examples = data.examples.steps;
     this.known = new Map();
+    this.said = new Map();
     for (const list of Object.values(data.examples))
       for (const example of list) this.known.set(inputKey(example.ids, example.offset), example);
     this.place = 0;
@@ -130,13 +133,13 @@ class Report {
     const parts = new URLSearchParams(hash.slice(1));
     if (!parts.has("input")) return false;
     byId("input").value = parts.get("input");
-    byId("offset").value = parts.get("offset") ?? 0;
+    byId("offset").value = parts.get("offset") ?? "0";
     const listed = (name, members) => (parts.get(name) ?? "").split(",").filter((member) => members.includes(member));
     if (this.panel.sets) {
       for (const [set, members] of this.panel.sets) this.interventions[set] = new Set(listed(set, members));
       if (parts.has("source")) {
         byId("source").value = parts.get("source");
-        byId("source-offset").value = parts.get("source-offset") ?? 0;
+        byId("source-offset").value = parts.get("source-offset") ?? "0";
         try {
           this.interventions.source = readInput(byId("source").value, byId("source-offset").value);
         } catch {
@@ -165,7 +168,6 @@ class Report {
   /** What the model says on an example: computed once, or as it was recorded. */
   answersOfModel(example) {
     if (!this.model) return example.model ?? null;
-    this.said ??= new Map();
     if (!this.said.has(example)) {
       const { logits } = this.model.run(example.ids, example.offset);
       this.said.set(example, answersOf(logits, example.ids.length));
@@ -223,7 +225,7 @@ class Report {
 
   complain(message) {
     byId("message").textContent = message;
-    byId("input").setAttribute("aria-invalid", message !== "");
+    byId("input").setAttribute("aria-invalid", String(message !== ""));
     document.body.classList.toggle("stale", message !== "");
   }
 }
