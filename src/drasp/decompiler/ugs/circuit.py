@@ -18,18 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from drasp.layers import Linear, Mlp, StreamNorm
-from drasp.sites import (
-    NO_COMPONENT,
-    OUT,
-    Component,
-    Edge,
-    Path,
-    Product,
-    Receiver,
-    Sender,
-    last_of,
-    through,
-)
+from drasp.sites import NO_COMPONENT, OUT, Component, Edge, Path, Product, Receiver, Sender, last_of, through
 from drasp.transformer import Transformer
 
 Level = Literal["components", "paths", "products"]

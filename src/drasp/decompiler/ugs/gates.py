@@ -108,10 +108,6 @@ class Gates:
         return detached(without(self.circuit, [gate for gate, theta in pairs if theta <= 0], ablations))
 
 
-def _learning(tensor: Tensor) -> Tensor:
-    return tensor.detach().clone().requires_grad_()
-
-
 def divergence(
     batch: Batch, logits: Float[Tensor, "#inputs #masks counted n_vocab"], output: Output
 ) -> Float[Tensor, ""]:
