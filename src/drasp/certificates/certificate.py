@@ -87,7 +87,7 @@ class Certificate:
 
     @property
     def record(self) -> CertificateRecord:
-        """For `result.json`: what was found, in words and in numbers."""
+        """The record for `result.json`: what was found, in words and in numbers."""
         compared = {key: ComparisonRecord(**result) for key, result in self.results.items()}
         return CertificateRecord(self.status, self.sentence, self.line, self.content["claim"]["length"], **compared)
 

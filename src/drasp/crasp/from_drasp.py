@@ -31,7 +31,7 @@ from drasp.language.syntax import Aggregate, ElementWise, Network, Norm, Operand
 
 
 def to_crasp(program: Program, precision: int | None = None) -> dict[str, CraspProgram]:
-    """For each token that is ever said, the C-RASP program of where it is said; raises with the line that has none."""
+    """The C-RASP program of where each token that is ever said is said; raises with the line that has none."""
     return _Export(program, precision).programs()
 
 

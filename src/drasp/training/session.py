@@ -25,7 +25,7 @@ Watch = Callable[[TrainingProgress], None]
 
 
 class InterruptedTrainingError(Exception):
-    """By Ctrl-C, with the state saved."""
+    """Training was interrupted by Ctrl-C, with the state saved."""
 
     def __init__(self, step: int) -> None:
         self.step = step
