@@ -18,12 +18,13 @@ from drasp.certificates.checker import content_digest, packed, unpacked
 from drasp.certificates.inputs import RULES, all_inputs, framed, how_many
 from drasp.certificates.standalone import standalone_checker
 from drasp.certificates.tree import Listed, Words
+from drasp.compiler import compile_program
 from drasp.errors import DraspError
 from drasp.language import Interpreter, Program, function_primitive, parse, same_basis
 from drasp.language.function_primitives import _REGISTRY as LIBRARY
 from drasp.loading import load_model_and_task, resolve_model
 from drasp.model_files import digest, load_model
-from drasp.tasks import TASKS, Language, Task, answer_task, each_row, language_task
+from drasp.tasks import TASKS, Language, Task, answer_task, each_row, language_task, load_task
 from drasp.tasks.framed import language_of
 from drasp.transformer import Transformer
 from drasp.zoo import zoo_models
@@ -98,6 +99,7 @@ def test_rules_give_the_inputs_that_tasks_draw(name):
     tree = all_inputs(task, length, False)
     assert isinstance(tree, Listed)
     found = {tuple(row[row >= 0]) for row in tree.rows}
+    assert (tree.targets[:, :-1] == tree.rows[:, 1:])[tree.counted[:, :-1]].all()
     assert len(found) == len(tree.rows) <= how_many(task, length)
     if name not in ("bin_majority", "bin_majority_interleave", "majority", "unique_bigram_copy"):
         assert len(found) == how_many(task, length)
@@ -328,6 +330,108 @@ def test_own_tasks_are_certified_on_all_strings(tmp_path):
         check_certificate(tmp_path / "c.json", other)
 
 
+OWN = """
+from drasp.tasks import sequence_task
+
+# All inputs of one to three tokens: what comes next, in a circle, is asked for at the last token or at all of them.
+words = [w for n in (1, 2, 3) for w in product(range(3), repeat=n)]
+ends = [(w, [len(w) - 1], [(w[-1] + 1) % 3]) for w in words]
+many = [(w, None, [(t + 1) % 3 for t in w]) for w in words if len(w) > 1]
+turn = sequence_task("turn", ["a", "b", "c"], every=[*ends, *many])
+# Inputs that begin alike may ask for different answers: what the next token is.
+guess = sequence_task("guess", ["a", "b", "c"], every=[(w, [0, 1], w[1:]) for w in words if len(w) == 3])
+untold = sequence_task("untold", ["a", "b", "c"], every=[(w, None) for w in words])
+either = sequence_task(
+    "either", ["a", "b", "c"], every=[(w, [0], [[0, 1] if w[0] == 2 else [w[0] + 1]]) for w in words], output="sigmoid"
+)
+drawn = sequence_task("drawn", ["a", "b", "c"], draw=lambda rng, n: [([0], None)] * n)
+"""
+TURN = """
+vocab = [a, b, c, spare3]
+special = [spare3]
+positions = 5
+logits1 = project(inp=token, op=(a->b; b->c; c->a))
+prediction = softmax(logits1)
+""".strip()
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory) -> str:
+    """The file of the tasks that list all inputs."""
+    file = tmp_path_factory.mktemp("own") / "own.py"
+    file.write_text(f"from itertools import product\n{OWN}")
+    return str(file)
+
+
+def test_a_task_that_lists_all_inputs_is_certified(own, tmp_path):
+    """A model has a token that the task lacks; the certificate holds, by both checkers."""
+    task, program = load_task(f"{own}:turn"), parse(TURN)
+    made = certify(program, compile_program(program).transformer, task, 3)
+    assert made.sentence.startswith("proved for all 75 inputs up to length 3, smallest margin ")
+    assert made.results["against_task"]["inputs"] == 3 + 9 + 27 + 9 + 27
+    assert certify(program, None, task, 2).results["against_task"]["inputs"] == 3 + 9 + 9
+    made.save(tmp_path / "c.json")
+    assert check_certificate(tmp_path / "c.json", task).lines == made.lines
+    assert _standalone(tmp_path / "c.json").returncode == 0
+    with pytest.raises(DraspError, match="its inputs are not those of task guess"):
+        check_certificate(tmp_path / "c.json", load_task(f"{own}:guess"))
+    content = json.loads((tmp_path / "c.json").read_text())
+    for column in ("rows", "counted"):
+        twice = unpacked(content["task"][column]).copy()
+        twice[1] = twice[0]
+        content["task"][column] = packed(twice)
+    content["digest"] = content_digest(content)
+    (tmp_path / "c.json").write_text(json.dumps(content))
+    assert "one of them is there twice" in _standalone(tmp_path / "c.json").stdout
+    found = certified(program, None, task)
+    assert found is not None
+    assert found.results["against_task"] == made.results["against_task"]
+
+
+@pytest.mark.parametrize("name", ["turn", "guess", "either"])
+def test_what_is_found_of_listed_inputs_is_what_brute_force_finds(own, name):
+    """One input after the other, by the interpreter, with random tables that look at what came before."""
+    task, statuses = load_task(f"{own}:{name}"), set[str]()
+    inputs = task.measured(0, np.random.default_rng(0))
+    right = 4 * torch.eye(3)[[1, 2, 0]] - 2
+    for seed in range(8):
+        random = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(seed)) * (seed % 4 > 1)
+        tables = {"R1": (right if seed % 2 else -right) + random[0], "R2": random[1]}
+        program = parse(
+            "vocab = [a, b, c]\npositions = 4\na1 = aggregate(s=[], v=token)\nlogits1 = project(inp=token, op=R1)\n"
+            f"logits2 = project(inp=a1, op=R2)\nprediction = {task.output}(logits1+logits2)",
+            tables,
+        )
+        result = certify(program, None, task, 3).results["against_task"]
+        logits = Interpreter(program, torch.float64)(inputs.ids, inputs.positions)
+        said = logits > 0 if task.output == "sigmoid" else logits.argmax(-1)
+        differs = (said != inputs.targets).view(*inputs.counted.shape, -1).any(-1) & inputs.counted
+        wrong = [
+            (int(inputs.lengths[row]), tuple(inputs.ids[row, : place + 1].tolist()))
+            for row, place in differs.nonzero().tolist()
+        ]
+        case = result["counterexample"]
+        assert (case and (case["length"], tuple(case["tokens"]))) == (min(wrong) if wrong else None)
+        assert result["length"] == (min(wrong)[0] - 1 if wrong else 3)
+        assert result["inputs"] == int((inputs.lengths <= result["length"]).sum())
+        statuses.add(result["status"])
+    assert statuses == ({"refuted"} if name != "turn" else {"proved", "refuted"})
+
+
+def test_of_listed_inputs_is_said_what_is_not_known(own, tmp_path):
+    (tmp_path / "turn.drasp").write_text(TURN)
+    options = ("--length", "3", "--out", tmp_path / "c.json")
+    said = fails("certify", tmp_path / "turn.drasp", "--task", f"{own}:untold", *options)
+    assert "task untold: says of no input what is right; name a model to compare the program with" in said
+    compile_program(parse(TURN)).save(tmp_path / "model")
+    done = drasp("certify", tmp_path / "turn.drasp", tmp_path / "model", "--task", f"{own}:untold", *options)
+    assert (done.code, done.out.count("proved for all 39 inputs up to length 3")) == (0, 1)
+    said = fails("certify", tmp_path / "turn.drasp", "--task", f"{own}:turn", *options, "--all-strings")
+    assert "task turn: every= lists all its inputs; leave out --all-strings" in said
+    said = fails("certify", tmp_path / "turn.drasp", "--task", f"{own}:drawn", *options[:1], "1", *options[2:])
+    assert "task drawn: which inputs its draw can give is not known; all are known of inputs BOS x SEP y EOS" in said
+
+
 def test_the_greatest_length_that_there_is_time_for():
     model, task = _model("tomita2")
     program = parse(
@@ -458,8 +562,8 @@ def test_the_commands_refuse_what_makes_no_sense(tmp_path):
     assert not out.exists()
     assert "no such file" in fails("check-certificate", out)
     out.write_text("[]")
-    assert "expected a certificate with schema_version 1" in fails("check-certificate", out)
-    out.write_text('{"schema_version": 1}')
+    assert "expected a certificate with schema_version 2" in fails("check-certificate", out)
+    out.write_text('{"schema_version": 2}')
     assert "not a whole certificate" in fails("check-certificate", out)
 
 

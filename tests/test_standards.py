@@ -176,6 +176,34 @@ def test_the_complement_is_the_source(case):
     assert found == pytest.approx(np.mean(shares), abs=1e-6)
 
 
+def test_a_graph_that_is_not_complete_is_found_out_before_all_inputs_are_looked_at(monkeypatch):
+    monkeypatch.setattr("drasp.causal.trials._TOKENS", 60)
+    case = StandardsCase(LAST, 15)
+    share = Standards(case.trials).complement(case.graph)
+    looked_at: list[int] = []
+    told_by: list[int] = []
+    for least in (0.0, share / 2, share - 1e-6, share + 1e-6, 0.98, 1.0):
+        standards = Standards(case.trials)
+        looked_at.append(0)
+        monkeypatch.setattr(standards, "_complement_of", counting(standards, looked_at))
+        assert standards.is_complement(case.graph, least) == (share >= least)
+        told_by.append(looked_at[-1])
+        assert standards.complement(case.graph) == share
+    batches = len(case.trials.batches)
+    assert looked_at == [batches] * 6
+    assert told_by[-1] < batches
+
+
+def counting(standards: Standards, looked_at: list[int]):
+    look = standards._complement_of
+
+    def counted(graph: Graph, number: int):
+        looked_at[-1] += 1
+        return look(graph, number)
+
+    return counted
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("task", "seed"), [(LAST, 15), (SPELT, 6)])
 def test_interchange_takes_a_component_from_the_source_on_both_sides(task, seed):

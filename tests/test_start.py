@@ -37,6 +37,8 @@ def test_the_lists_are_those_of_the_tasks_and_models():
 
 def test_version_and_completion(monkeypatch):
     assert drasp("--version").out.startswith("drasp ")
+    module = subprocess.run([sys.executable, "-m", "drasp", "--version"], capture_output=True, text=True, timeout=60)
+    assert module.stdout == drasp("--version").out
     monkeypatch.setenv("_DRASP_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "drasp exp")
     monkeypatch.setenv("COMP_CWORD", "1")

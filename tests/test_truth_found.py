@@ -52,6 +52,17 @@ def test_of_several_programs_with_the_same_answers_the_models_own_is_found(name:
     assert words(spec.compiled.program, spec.task) == words(found.program, spec.task)
 
 
+def test_programs_that_answer_alike_are_told_apart():
+    """Else equal words would say nothing: by each family's means, the sentences are others."""
+    told: dict[str, list[list[str]]] = {}
+    for name, mechanism in KNOWN:
+        family = next(each for each in families() if each.name == name)
+        spec = family_spec("quick", family, mechanism, SEED)
+        told.setdefault(name, []).append(words(spec.compiled.program, spec.task))
+    for name, each in told.items():
+        assert len(set(map(tuple, each))) == len(each), name
+
+
 def words(program: Program, task: Task) -> list[str]:
     """What a program's sentences are in its shortest form, without names: there biases are part of other lines.
 

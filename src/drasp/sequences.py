@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 import torch
@@ -31,13 +32,21 @@ class Sequences:
     def bias(self, narrow: bool) -> Float[Tensor, "any query pos"]:
         """Added to attention scores, of all queries or those wanted: 0 where a key is seen, else very negative."""
         length = self.ids.shape[1]
-        everywhere = torch.arange(length, device=self.ids.device)[None]
-        queries = self.where if narrow and self.where is not None else everywhere
-        bias = causal_bias(queries, length)
+        if narrow and self.where is not None:
+            queries, bias = self.where, causal_bias(self.where, length)
+        else:
+            queries, bias = _everywhere(length, self.ids.device)
         if self.part is None:
             return bias
         apart = self.part.take_along_dim(queries, 1)[..., None] - self.part[:, None]
         return apart.mul_(apart).mul_(NOWHERE).add_(bias)
+
+
+@lru_cache(maxsize=32)  # the lengths of the batches that are asked about again and again
+def _everywhere(length: int, device: torch.device) -> tuple[Int[Tensor, "1 pos"], Float[Tensor, "1 pos pos"]]:
+    """All positions, and the bias of queries at each; nobody writes over these."""
+    queries = torch.arange(length, device=device)[None]
+    return queries, causal_bias(queries, length)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,12 @@ from typing import TypeAlias, TypeVar
 
 import torch
 
+from drasp.causal.measures import Logits
 from drasp.causal.mechanism import Mechanism
-from drasp.causal.swaps import ProgramSwap, SwappedModel, SwappedProgram, model_swap, program_swap
-from drasp.causal.trials import Answers, Outcome, Pairs, Trials, median_margin, outcome
+from drasp.causal.swaps import ProgramSwap, SwappedModel, SwappedProgram, known_swaps, model_swap, program_swap
+from drasp.causal.trials import Answers, Outcome, Trials, median_margin, outcome
 from drasp.language import Interpreter, Program
+from drasp.language.syntax import once
 from drasp.transformer import Transformer
 
 Reference: TypeAlias = Transformer | Program
@@ -36,11 +38,11 @@ def interchanges(
     found: dict[Key, dict[str, list[Outcome]]] = {
         key: {line: [] for line in lines} for key, (_, lines) in asked.items()
     }
-    for pairs in trials.batches if every else ():
-        ours = SwappedProgram(program, pairs, own)
+    for number, pairs in enumerate(trials.batches if every else ()):
+        ours = SwappedProgram(program, pairs, own, known_swaps(program, trials, number))
         for key, (margin, clear) in margins.items():
             reference, lines = asked[key]
-            theirs = ours if reference is program else _swapped(mechanism, reference, pairs, lines)
+            theirs = ours if reference is program else _swapped(mechanism, reference, trials, number, lines)
             for line in lines:
                 after = Answers(theirs.before, theirs.after(line)), Answers(ours.before, ours.after(line))
                 found[key][line].append(outcome(trials, pairs, *after, margin, clear))
@@ -48,20 +50,29 @@ def interchanges(
 
 
 def _swapped(
-    mechanism: Mechanism, reference: Reference, pairs: Pairs, lines: Sequence[str]
+    mechanism: Mechanism, reference: Reference, trials: Trials, number: int, lines: Sequence[str]
 ) -> SwappedModel | SwappedProgram:
+    """A reference on a batch of the trials, with the counterparts of lines of a mechanism."""
+    pairs, known = trials.batches[number], known_swaps(reference, trials, number)
     match reference:
         case Transformer():
-            return SwappedModel(reference, pairs, {line: model_swap(mechanism, line) for line in lines})
+            return SwappedModel(reference, pairs, {line: model_swap(mechanism, line) for line in lines}, known)
         case Program():
             other = Mechanism.of(reference)
-            return SwappedProgram(reference, pairs, {line: program_swap(mechanism, line, other) for line in lines})
+            swaps = {line: program_swap(mechanism, line, other) for line in lines}
+            return SwappedProgram(reference, pairs, swaps, known)
 
 
 def _margin(reference: Reference, trials: Trials) -> tuple[float, float]:
     """The median margin of a reference's answers, and the share of it by which they are clear."""
     if isinstance(reference, Transformer):
         return trials.margin, trials.clear.in_model
-    interpreter = Interpreter.of(reference)
-    logits = (interpreter.run(pairs.base).logits for pairs in trials.batches)
-    return median_margin(logits, trials), trials.clear.cut_down
+
+    def before(number: int) -> Logits:
+        run, pairs = Interpreter.of(reference).run, trials.batches[number]
+        return once(known_swaps(reference, trials, number), "before", lambda: run(pairs.base).logits)
+
+    def found() -> float:
+        return median_margin((before(number) for number in range(len(trials.batches))), trials)
+
+    return once(reference.of_numbers, ("margin", trials), found), trials.clear.cut_down

@@ -11,7 +11,7 @@ import torch
 
 from drasp.causal.measures import Logits, differing
 from drasp.causal.mechanism import Mechanism
-from drasp.causal.swaps import ModelSwap, SwappedModel, model_swap
+from drasp.causal.swaps import ModelSwap, SwappedModel, known_swaps, model_swap
 from drasp.causal.trials import Pairs, Trials
 from drasp.language import Program
 from drasp.sites import Component, Edge, Site, last_of
@@ -40,8 +40,9 @@ def part_effects(program: Program, trials: Trials) -> dict[str, PartEffect]:
     parts = {line: swap for line in mechanism.lines if _is_part(swap := model_swap(mechanism, line))}
     wholes = {line: ModelSwap(tuple(dict.fromkeys(_wholes(mechanism, line, swap)))) for line, swap in parts.items()}
     changed = dict.fromkeys((*parts.values(), *wholes.values()), 0)
-    for pairs in trials.batches if parts else ():
-        swapped = SwappedModel(trials.transformer, pairs, {str(i): swap for i, swap in enumerate(changed)})
+    for number, pairs in enumerate(trials.batches if parts else ()):
+        known = known_swaps(trials.transformer, trials, number)
+        swapped = SwappedModel(trials.transformer, pairs, {str(i): swap for i, swap in enumerate(changed)}, known)
         for i, swap in enumerate(changed):
             changed[swap] += _changed(trials, pairs, swapped.after(str(i)))
     return {line: _effect(changed[swap], changed[wholes[line]], len(trials)) for line, swap in parts.items()}

@@ -6,14 +6,15 @@ the products of a select; the divisor of a norm; and for a project its senders, 
 split MLP is the MLP itself with that part of its input from the source. Lines that stand for the same go together.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from torch import Tensor
 
 from drasp.causal.measures import Logits
 from drasp.causal.mechanism import Heard, Mechanism
-from drasp.causal.trials import Pairs
+from drasp.causal.trials import Pairs, Trials
 from drasp.edits import Edit, Replaced, Scaled
 from drasp.forward import Forward
 from drasp.language import Interpreter, Program
@@ -104,6 +105,12 @@ def _part_inputs(mechanism: Mechanism, name: str, heard: Heard) -> tuple[Sender,
     return mechanism.mlp_inputs(heard.operand.variable, heard.sender)
 
 
+def known_swaps(reference: Transformer | Program, trials: Trials, number: int) -> dict[Hashable, Logits]:
+    """What came of swaps in a reference on a batch: many programs are held to the same model, or the same program."""
+    of_all = reference.of_numbers if isinstance(reference, Program) else trials.found
+    return once(of_all, ("swaps", trials, number), dict)
+
+
 # ------------------------------------------------------------------------------------- in the model
 
 
@@ -114,19 +121,27 @@ def recorded_sites(swap: ModelSwap, anatomy: Anatomy) -> set[Site]:
 
 
 class SwappedModel:
-    """A model on a batch of pairs: before, and with lines from the sources, which are run once for all lines."""
+    """A model on a batch of pairs: before, and with lines from the sources, which are run once for all lines.
 
-    def __init__(self, transformer: Transformer, pairs: Pairs, swaps: Mapping[str, ModelSwap]) -> None:
+    `known` is what came of swaps on these pairs, kept by who asks more than once.
+    """
+
+    def __init__(
+        self,
+        transformer: Transformer,
+        pairs: Pairs,
+        swaps: Mapping[str, ModelSwap],
+        known: dict[Hashable, Logits] | None = None,
+    ) -> None:
         self.transformer, self.pairs, self.swaps, self.before = transformer, pairs, swaps, pairs.base_logits
-        sites = {site for swap in swaps.values() for site in recorded_sites(swap, transformer.anatomy)}
-        self.source = Forward(transformer, record=sites)(pairs.source).values
-        self.known: dict[ModelSwap, Logits] = {}
+        self.known = {} if known is None else known
+        new = [swap for swap in swaps.values() if swap not in self.known]
+        sites = {site for swap in new for site in recorded_sites(swap, transformer.anatomy)}
+        self.source = Forward(transformer, record=sites)(pairs.source).values if sites else {}
 
     def after(self, line: str) -> Logits:
         swap = self.swaps[line]
-        if swap not in self.known:
-            self.known[swap] = self._after(swap)
-        return self.known[swap]
+        return once(self.known, swap, lambda: self._after(swap))
 
     def _after(self, swap: ModelSwap) -> Logits:
         edits = self._from_source(swap.sites)
@@ -302,26 +317,48 @@ def _sort_in(
 
 
 class SwappedProgram:
-    """A program on a batch of pairs: before, and with lines from the sources."""
+    """A program on a batch of pairs: before, and with lines from the sources.
 
-    def __init__(self, program: Program, pairs: Pairs, swaps: Mapping[str, ProgramSwap]) -> None:
+    `known` is what came of swaps on these pairs, kept by who asks more than once.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        pairs: Pairs,
+        swaps: Mapping[str, ProgramSwap],
+        known: dict[Hashable, Logits] | None = None,
+    ) -> None:
         self.program, self.pairs, self.swaps = program, pairs, swaps
         self.interpreter = Interpreter.of(program)
-        self.before = self.interpreter.run(pairs.base).logits
-        names = {name for swap in swaps.values() for name in swap.lines}
-        self.source = self.interpreter.run(pairs.source, record=names).values
-        self.known: dict[ProgramSwap, Logits] = {}
+        self.known = {} if known is None else known
+        self.before = once(self.known, "before", lambda: self.interpreter.run(pairs.base).logits)
+        names = {name for swap in swaps.values() if swap not in self.known for name in swap.lines}
+        self.source = self.interpreter.run(pairs.source, record=names).values if names else {}
 
     def after(self, line: str) -> Logits:
         swap = self.swaps[line]
-        if swap not in self.known:
-            self.known[swap] = self._after(swap)
-        return self.known[swap]
+        return once(self.known, swap, lambda: self._after(swap))
+
+    @cached_property
+    def base(self) -> Mapping[str, Tensor]:
+        """What lines say before any swap: of those that a swap does not reach, this is what they say after it."""
+        kept = [s.name for s in self.program.statements if isinstance(s, Aggregate | ElementWise | Norm | Project)]
+        return self.interpreter.run(self.pairs.base, record=kept).values
+
+    def _as_before(self, program: Program, swapped: Iterable[str]) -> dict[str, Edit]:
+        """Edits that spare computing what does not depend on any swapped line."""
+        reached = set(swapped)
+        for statement in program.statements:
+            if not reached.isdisjoint(statement.reads):
+                reached.add(statement.name)
+        return self._edits((name for name in self.base if name not in reached), self.base)
 
     def _after(self, swap: ProgramSwap) -> Logits:
         divided = _divided(self.program, swap.lines)
         if not swap.partial and not divided:
-            return self.interpreter.run(self.pairs.base, self._edits(swap.lines, self.source)).logits
+            edits = self._as_before(self.program, swap.lines) | self._edits(swap.lines, self.source)
+            return self.interpreter.run(self.pairs.base, edits).logits
         base, source = self.pairs.base, self.pairs.source
         if swap.partial:
             # What is put together of both sides is so at all positions, since some of it others look at.
@@ -330,6 +367,8 @@ class SwappedProgram:
         lines = [names.get(name, name) for name in swap.lines]
         interpreter = Interpreter.of(program)
         edits = self._edits(lines, interpreter.run(source, record=lines).values if lines else {})
+        if not swap.partial:
+            edits = self._as_before(program, lines) | edits
         for part in swap.partial:
             edits |= self._part(part, base, source)
         logits = interpreter.run(base, edits).logits

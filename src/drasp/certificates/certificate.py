@@ -25,6 +25,7 @@ from drasp.certificates.findings import Progress, silent
 from drasp.certificates.inputs import all_inputs, how_many, most_inputs
 from drasp.certificates.lowering import lowered_model, lowered_program, lowered_task
 from drasp.certificates.standalone import CHECKER, standalone_checker
+from drasp.certificates.tree import Listed
 from drasp.errors import DraspError
 from drasp.input_files import read_json
 from drasp.language import Program, parse
@@ -114,14 +115,17 @@ def certify(
     progress: Progress = silent,
 ) -> Certificate:
     """Compares a program's answers with a model's and a task's on all inputs up to a length, with error bounds."""
-    if program.vocabulary.tokens != task.vocabulary.tokens:
+    if program.vocabulary.tokens != task.vocabulary.widened(len(program.vocabulary)).tokens:
         raise DraspError(f"the program's tokens are not those of task {task.name}")
     if program.output != task.output:
         raise DraspError(f"the program ends with {program.output}, and task {task.name} with {task.output}")
     if task.n_positions > program.n_positions:
         needed, there = task.n_positions, program.n_positions
         raise DraspError(f"task {task.name} needs {needed} positions, and the program has {there}")
+    task = task.fitted(len(program.vocabulary), program.n_positions)
     inputs = all_inputs(task, length, all_strings)
+    if transformer is None and isinstance(inputs, Listed) and not inputs.known.any():
+        raise DraspError(f"task {task.name}: says of no input what is right; name a model to compare the program with")
     content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "drasp_version": drasp_version(),
@@ -164,10 +168,12 @@ def check_certificate(file: Path, task: Task | None = None) -> Certificate:
         check(content)
         claim, program = content["claim"], content["program"]
         stored = {name: torch.tensor(unpacked(each)) for name, each in program["stored"].items()}
-        again = lowered_program(parse(program["text"], stored))
+        parsed = parse(program["text"], stored)
+        again = lowered_program(parsed)
         if json.loads(json.dumps(again)) != program:
             raise CertificateError("the program's lines are not those of its text")
         task = task or recorded_task(content["task"]["name"], file)
+        task = task.fitted(len(parsed.vocabulary), parsed.n_positions)
         inputs = all_inputs(task, claim["length"], claim["all_strings"])
         if json.loads(json.dumps(lowered_task(task, inputs))) != content["task"]:
             raise CertificateError(f"its inputs are not those of task {task.name}")

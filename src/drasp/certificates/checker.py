@@ -22,7 +22,7 @@ from drasp.certificates.model_levels import ModelLevels
 from drasp.certificates.program_levels import ProgramLevels
 from drasp.certificates.tree import MOST_WORDS, Inputs, Listed, Side, Words
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _TYPES = {"<f4": "float32", "<f8": "float64", "<i4": "int32", "|b1": "bool"}
 _CLOSE = 1e-6  # how far margins and errors of two computers may be apart, as a share
 
@@ -89,18 +89,16 @@ def task_inputs(task: Mapping[str, Any], length: int, everything: bool) -> Input
         if words.count() > MOST_WORDS:
             raise CertificateError(f"there are more than {MOST_WORDS:,} strings up to length {length}")
         return words
-    parts = {key: unpacked(task[key]) for key in ("rows", "first", "lengths", "known")}
-    rows = parts.pop("rows").astype(int)
-    first, lengths = parts["first"].astype(int), parts["lengths"].astype(int)
-    if len(rows) and int(lengths.max()) > length:
+    listed = Listed(*(unpacked(task[key]) for key in ("rows", "lengths", "counted", "targets", "known")))
+    if listed.longest > length:
         raise CertificateError(f"an input is longer than {length}")
-    same = rows[1:] == rows[:-1]
-    ahead = np.where(same, 0, np.sign(rows[1:] - rows[:-1]))
-    order = np.take_along_axis(ahead, (ahead != 0).argmax(1)[:, None], axis=1) if len(rows) > 1 else np.ones(1)
-    shared = np.cumprod(same, axis=1).sum(1)
-    if (order <= 0).any() or (shared > np.minimum(first[1:], first[:-1])).any():
+    if not listed.counted.any(1).all() or (listed.counted & (listed.rows < 0)).any():
+        raise CertificateError("an input has no answer that counts, or one where it has no token")
+    keys = np.concatenate([listed.rows, listed.counted.astype(np.int32)], axis=1)
+    ahead = np.sign(keys[1:] - keys[:-1])
+    if (np.take_along_axis(ahead, (ahead != 0).argmax(1)[:, None], axis=1) <= 0).any():
         raise CertificateError("the inputs are not in order, or one of them is there twice")
-    return Listed(rows, first, lengths, parts["known"])
+    return listed
 
 
 def recomputed(content: Mapping[str, Any], progress: Progress = silent) -> dict[str, Any]:

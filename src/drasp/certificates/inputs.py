@@ -1,4 +1,4 @@
-"""All inputs of a task up to a length: by a language's automaton, or written out with their answers."""
+"""All inputs of a task up to a length: by a language's automaton, or written out with what should be said to them."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,9 @@ from jaxtyping import Bool, Int
 from drasp.certificates.tree import MOST_WORDS, Listed, Words
 from drasp.errors import DraspError
 from drasp.tasks import TASKS, Language, Task
-from drasp.tasks.framed import Framed
+from drasp.tasks.framed import Framed, language_of
+from drasp.tasks.rows import joined
+from drasp.tasks.task import Rows
 
 Array = np.ndarray
 
@@ -132,11 +134,14 @@ def framed(task: Task) -> Framed:
     """What draws a task's inputs, where these have the form that can be listed."""
     if isinstance(task.source, Framed):
         return task.source
-    raise DraspError(f"task {task.name}: only inputs BOS x SEP y EOS, or BOS x EOS of a language, can all be listed")
+    known = "inputs BOS x SEP y EOS, BOS x EOS of a language, and those that every= lists"
+    raise DraspError(f"task {task.name}: which inputs its draw can give is not known; all are known of {known}")
 
 
 def how_many(task: Task, length: int, everything: bool = False) -> int:
     """How many inputs a task has up to a length, at most."""
+    if (rows := _every(task, everything)) is not None:
+        return int((rows.lengths <= length).sum())
     answer = framed(task).answer
     if isinstance(answer, Language):
         return _words(task, answer, length, everything).count()
@@ -154,6 +159,9 @@ def all_inputs(task: Task, length: int, everything: bool) -> Words | Listed:
         fits = max((n for n in task.lengths if n < length and how_many(task, n, everything) <= most), default=None)
         would = f"; --length {fits} has {how_many(task, fits, everything):,}" if fits else ""
         raise DraspError(f"--length {length}: up to {_number(count)} inputs, and {most:,} can be looked at{would}")
+    if (rows := _every(task, everything)) is not None:
+        short = rows.rows(rows.lengths <= length)
+        return _in_order(task, short, np.full(len(short), short.targets is not None))
     answer = framed(task).answer
     if isinstance(answer, Language):
         return _words(task, answer, length, everything)
@@ -162,7 +170,15 @@ def all_inputs(task: Task, length: int, everything: bool) -> Words | Listed:
 
 
 def most_inputs(task: Task) -> int:
-    return MOST_WORDS if isinstance(framed(task).answer, Language) else MOST_LISTED
+    return MOST_WORDS if language_of(task) is not None else MOST_LISTED
+
+
+def _every(task: Task, everything: bool) -> Rows | None:
+    """All inputs of a task that lists them."""
+    rows = task.source.every()
+    if rows is not None and everything:
+        raise DraspError(f"task {task.name}: every= lists all its inputs; leave out --all-strings")
+    return rows
 
 
 def _number(count: int) -> str:
@@ -172,7 +188,7 @@ def _number(count: int) -> str:
 def _listed(task: Task, rule: Rule, own: Rule, length: int) -> Listed:
     """Inputs written out, x by x; where they are not the task's own, their answers are not known to be."""
     x, ordinary = np.zeros((1, 0), int), len(task.vocabulary) - len(task.vocabulary.special)
-    parts: list[Listed] = []
+    parts, known = list[Rows](), list[Array]()
     for _ in range(rule.longest_x or length):
         x = np.concatenate([np.repeat(x, ordinary, 0), np.tile(np.arange(ordinary), len(x))[:, None]], axis=1)
         x = x[rule.begins(x)]
@@ -180,18 +196,25 @@ def _listed(task: Task, rule: Rule, own: Rule, length: int) -> Listed:
         lengths = rule.length(chosen) if len(chosen) else np.zeros(0, int)
         fits = (lengths <= length) & np.isin(lengths, task.lengths)
         if fits.any():
-            parts.append(_rows(task, chosen[fits], lengths[fits], own))
-    width = max(part.rows.shape[1] for part in parts)
-    rows = np.concatenate([np.pad(p.rows, ((0, 0), (0, width - p.rows.shape[1])), constant_values=-1) for p in parts])
-    order = np.lexsort(rows.T[::-1])
-    first, lengths, known = (np.concatenate([getattr(p, key) for p in parts]) for key in ("first", "lengths", "known"))
-    return Listed(rows[order], first[order], lengths[order], known[order])
+            chosen = chosen[fits]
+            parts.append(framed(task).around(chosen, lengths[fits]))
+            begun = np.logical_and.reduce([own.begins(chosen[:, : n + 1]) for n in range(chosen.shape[1])])
+            known.append(begun & own.is_input(chosen))
+    return _in_order(task, joined(parts, task.vocabulary.padding), np.concatenate(known))
 
 
-def _rows(task: Task, x: Array, lengths: Array, own: Rule) -> Listed:
-    """Inputs of one length of x, with their answers."""
-    inputs = framed(task).around(x, lengths)
-    ids, sizes = inputs.ids, inputs.sizes
-    rows = np.where(np.arange(ids.shape[1]) < sizes[:, None], ids, -1)
-    begun = np.logical_and.reduce([own.begins(x[:, : n + 1]) for n in range(x.shape[1])])
-    return Listed(rows, inputs.counted.argmax(1), lengths, begun & own.is_input(x))
+def _in_order(task: Task, rows: Rows, known: Array) -> Listed:
+    """Inputs as a tree has them; of which of them targets are `known`."""
+    targets = rows.targets
+    if targets is None:
+        targets = np.zeros((*rows.ids.shape, len(task.vocabulary)) if task.output == "sigmoid" else rows.ids.shape, int)
+    inside = np.arange(rows.ids.shape[1]) < rows.sizes[:, None]
+    ids = np.where(inside, rows.ids, -1)
+    order = np.lexsort(np.concatenate([ids, rows.counted], axis=1).T[::-1])
+    if task.output == "sigmoid":  # tokens that a model has beside the task's may never come next
+        room = len(task.vocabulary) - targets.shape[2]
+        targets = np.pad(targets.astype(bool), ((0, 0), (0, 0), (0, room)))
+    else:
+        targets = targets.astype(np.int32)
+    listed = Listed(ids.astype(np.int32), rows.lengths.astype(np.int32), rows.counted, targets, known)
+    return listed.rows_of(order)

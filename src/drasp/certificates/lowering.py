@@ -1,6 +1,7 @@
 """A program, a model and a task's inputs as a certificate holds them: plain data that NumPy alone can compute with."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -115,10 +116,9 @@ def lowered_task(task: Task, inputs: Words | Listed) -> dict[str, Any]:
         case Words(after=after, allowed=allowed, start=first, bos=bos):
             tables: Mapping[str, Any] = {"after": packed(after.astype(np.int32)), "allowed": packed(allowed)}
             return start | {"kind": "words", "start": first, "bos": bos, **tables}
-        case Listed(rows=rows, first=first, lengths=lengths, known=known):
-            columns = {"rows": rows, "first": first, "lengths": lengths}
-            numbers = {name: packed(column.astype(np.int32)) for name, column in columns.items()}
-            return start | {"kind": "listed", **numbers, "known": packed(known)}
+        case Listed():
+            columns = {column.name: packed(getattr(inputs, column.name)) for column in fields(inputs)}
+            return start | {"kind": "listed", **columns}
 
 
 def _numbers(tensor: Tensor) -> np.ndarray:

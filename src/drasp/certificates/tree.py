@@ -35,8 +35,8 @@ class Nodes:
 class Judged:
     """The nodes at which answers count, with the length of their inputs and what should be said, where it is known.
 
-    `targets` are tokens [m] (softmax) or which tokens may come next [m, n_vocab] (sigmoid); `begins` are the first
-    nodes of their inputs at which answers count.
+    A node is there once for each input whose answer counts there. `targets` are tokens [m] (softmax) or which tokens
+    may come next [m, n_vocab] (sigmoid); `begins` are the first nodes of their inputs at which answers count.
     """
 
     which: Wanted
@@ -101,13 +101,14 @@ class Words:
 class Listed:
     """Inputs that are written out: rows of ids in lexicographic order, padded with -1, each with its length.
 
-    Answers count from column `first` on; what should be said there is the next id of the row, so that the last one of
-    a row is said and not read. `known` says of which inputs the answers are the task's own.
+    Answers count where `counted` [n, width] says; `targets` are tokens [n, width] (softmax) or which tokens may come
+    next [n, width, n_vocab] (sigmoid). `known` says of which inputs they are what the task asks for.
     """
 
     rows: Array
-    first: Array
     lengths: Array
+    counted: Array
+    targets: Array
     known: Array
 
     @cached_property
@@ -124,49 +125,58 @@ class Listed:
 
     @cached_property
     def _sizes(self) -> Array:
-        """How many tokens of each row are read."""
-        return (self.rows >= 0).sum(1) - 1
+        """How many tokens of each row are read: those up to the last answer that counts."""
+        return self.rows.shape[1] - self.counted[:, ::-1].argmax(1)
 
     @cached_property
-    def _shared(self) -> Array:
-        """How many tokens each row shares with the one before."""
-        same = np.cumprod(self.rows[1:] == self.rows[:-1], axis=1).sum(1)
-        return np.concatenate([[0], same])
+    def _first(self) -> Array:
+        return self.counted.argmax(1)
+
+    def rows_of(self, which: Array) -> "Listed":
+        parts = (self.rows, self.lengths, self.counted, self.targets, self.known)
+        return Listed(*(part[which] for part in parts))
 
     def up_to(self, length: int) -> "Listed":
         short = self.lengths <= length
-        return (
-            self if short.all() else Listed(self.rows[short], self.first[short], self.lengths[short], self.known[short])
-        )
+        return self if short.all() else self.rows_of(short)
 
     def root(self) -> Nodes:
-        return Nodes(self._codes[:1, :1], np.array([[0, len(self.rows)]]))
+        everything = Nodes(np.zeros((1, 0), np.int32), np.array([[0, len(self.rows)]]))
+        return self.children(everything, self.longest)[1]
 
     def children(self, nodes: Nodes, longest: int) -> tuple[Array, Nodes]:
         del longest  # the list has no longer ones than it should
         depth = nodes.codes.shape[1]
-        starts, stops = nodes.mark[:, 0], nodes.mark[:, 1]
-        sizes = stops - starts
-        rows = np.arange(sizes.sum()) + np.repeat(starts - (sizes.cumsum() - sizes), sizes)
-        parent = np.repeat(np.arange(len(nodes)), sizes)
-        is_there = self._sizes[rows] > depth
-        begins = is_there & (self._shared[rows] <= depth)
+        parent, rows = self._rows(nodes)
+        there = self._sizes[rows] > depth
+        parent, rows = parent[there], rows[there]
+        code = self._codes[rows, min(depth, self.rows.shape[1] - 1)]
+        # Rows are in order: a child's follow one another.
+        begins = np.append(True, (code[1:] != code[:-1]) | (parent[1:] != parent[:-1]))[: len(rows)]
         first, parent = rows[begins], parent[begins]
-        # A child's rows end where the next child's begin, or with its parent's.
-        following = np.append(first[1:], 0)
-        is_last = np.append(parent[1:] != parent[:-1], True)
-        stop = np.where(is_last, stops[parent], following)
+        # They end where the next child's begin, or with its parent's.
+        is_last = np.append(parent[1:] != parent[:-1], True)[: len(parent)]
+        stop = np.where(is_last, nodes.mark[parent, 1], np.append(first[1:], 0)[: len(first)])
         return parent, Nodes(self._codes[first, : depth + 1], np.stack([first, stop], 1))
 
     def judged(self, nodes: Nodes) -> Judged:
-        column, row = nodes.codes.shape[1] - 1, nodes.mark[:, 0]
-        which = np.flatnonzero(self.first[row] <= column)
-        row = row[which]
-        begins = self.first[row] == column
-        return Judged(which, self.lengths[row], self.rows[row, column + 1], self.known[row], begins)
+        """Inputs that share a node may ask for different answers there: each is judged."""
+        column = nodes.codes.shape[1] - 1
+        which, row = self._rows(nodes)
+        counts = self.counted[row, column]
+        which, row = which[counts], row[counts]
+        begins = self._first[row] == column
+        return Judged(which, self.lengths[row], self.targets[row, column], self.known[row], begins)
 
     def count(self) -> int:
         return len(self.rows)
+
+    def _rows(self, nodes: Nodes) -> tuple[Array, Array]:
+        """The rows below nodes, each with the number of its node."""
+        starts, stops = nodes.mark[:, 0], nodes.mark[:, 1]
+        sizes = stops - starts
+        rows = np.arange(sizes.sum()) + np.repeat(starts - (sizes.cumsum() - sizes), sizes)
+        return np.repeat(np.arange(len(nodes)), sizes), rows
 
 
 Inputs = Words | Listed
@@ -191,7 +201,7 @@ class Walk:
     def __iter__(self) -> Iterator[tuple[Nodes, Judged, list[BoundedLogits]]]:
         root = self.inputs.root()
         nothing: list[Kept] = [{} for _ in self.sides]
-        waiting = [(nothing, np.zeros(1, int), root)]
+        waiting = [(nothing, np.zeros(len(root), int), root)]
         while waiting:
             before, parent, nodes = waiting.pop()
             judged = self.inputs.judged(nodes)

@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         try:
-            code = app(arguments, standalone_mode=False)
+            code = app(arguments, prog_name="drasp", standalone_mode=False)  # also for `python -m drasp`
         finally:
             release()
         sys.stdout.flush()

@@ -13,7 +13,7 @@ from drasp.decompiler.search import Search, what_is_cut
 from drasp.fitting.dropping import with_bias
 from drasp.fitting.means import operand_means
 from drasp.fitting.oracle import answering
-from drasp.language.syntax import Program
+from drasp.language.syntax import Program, once
 from drasp.rewriting.simplify import simplify
 
 
@@ -64,7 +64,8 @@ def _with_better_constants(search: Search, judge: EliminationJudge[Graph], state
         return graph
     plain = search.with_means(graph)
     enough = search.graph_match(graph) - search.settings.as_well
-    for constants in (lambda: plain, lambda: judge.settle_longer(plain)) if plain.is_like(graph) else ():
+    settled = partial(once, search.settled_means, what_is_cut(graph), lambda: judge.settle_longer(plain))
+    for constants in (lambda: plain, settled) if plain.is_like(graph) else ():
         fresh = constants()
         if search.graph_match(fresh) >= enough and judge.spare(fresh) >= 0:
             return fresh
@@ -134,9 +135,10 @@ def _target(search: Search, purpose: Purpose, before: Graph, after: Graph) -> fl
     if search.lines(after) is None:
         return None
     # What does not matter at all may cost more: there it is noise that decides.
-    matters = search.standards.complement(after) < chosen.nothing_lost
-    price = chosen.worth_of_a_line if matters else chosen.worth_of_noise
-    return max(usual, search.graph_match(before) - price * saved(search, before, after))
+    harmless = search.standards.is_complement(after, chosen.nothing_lost)
+    price = chosen.worth_of_noise if harmless else chosen.worth_of_a_line
+    wanted = max(usual, search.graph_match(before) - price * saved(search, before, after))
+    return wanted if wanted <= 1 else None  # what makes a program longer by more than it can agree better
 
 
 def _keeps_effects(search: Search, closely: bool, by_line: bool, before: Graph, after: Graph) -> bool:

@@ -53,7 +53,10 @@ class EliminationJudge(Generic[State]):
     def mended(self, state: State, target: float) -> tuple[State, float]:
         """The state, settled if it has to be, and its agreement: 0 where the target is not reached."""
         key = self.key(state)
-        if self.refused.get(key, math.inf) <= target or not self.stands(state):
+        if self.refused.get(key, math.inf) <= target:
+            return state, 0.0
+        # Answers that differ are found out soonest; settling, which mends them, takes longer than to see what stands.
+        if (not self.settles and self.match(state, target) < target) or not self.stands(state):
             return state, 0.0
         state, agreement = self._mended(state, target)
         if agreement < target:

@@ -118,6 +118,7 @@ class Search:
         self.hopeless = settings.hopeless * self.loss_of_nothing
         self.refused: dict[Hashable, float] = {}
         self.counted: dict[Hashable, Size | None] = {}
+        self.settled_means: dict[Hashable, Graph] = {}  # constants that settling makes of plain means
         self.norms_that_matter: dict[Hashable, bool] = {}
         self.examined: dict[Hashable, Examination] = {}
 
@@ -216,7 +217,11 @@ class Search:
     def agreement(self, graph: Graph, target: float) -> float:
         """Agreement on the answers that decide; 0 where that is below the target, or on all answers too low."""
         missed, missed_of_all, total = 0, 0, len(self.check)
-        most, most_of_all = ((1 - least) * total + 1e-9 for least in (target, min(self.least_of_all, target)))
+        least, least_of_all = target, min(self.least_of_all, target)
+        if (self, "match") in graph.measured and (self, "all") in graph.measured:
+            match, of_all = graph.measured[self, "match"], graph.measured[self, "all"]
+            return match if match >= least - 1e-9 and of_all >= least_of_all - 1e-9 else 0.0
+        most, most_of_all = ((1 - each) * total + 1e-9 for each in (least, least_of_all))
         for clear, batch in zip(self.decisive.batches, self.check.batches, strict=True):
             said = self.components.logits(graph, batch)
             missed += int((~self.check.agreeing(clear, said)).sum())
@@ -255,7 +260,7 @@ class Search:
             return replace(settled, norms={receiver: float(norm) for receiver, norm in settled.norms.items()})
 
         return EliminationJudge(
-            stands=lambda graph: complete is None or self.standards.complement(graph) >= complete,
+            stands=lambda graph: complete is None or self.standards.is_complement(graph, complete),
             loss=self.graph_loss,
             match=self.agreement,
             spare=self.standards.spare,

@@ -68,24 +68,38 @@ class Standards:
         overlaps = {head: shared[head] / read[head] if read[head] > 1e-20 else 1.0 for head in heads}
         return overlaps, lowest(Outcome.joined(parts) for parts in found.values())
 
-    @torch.no_grad()
     def complement(self, graph: Graph) -> float:
         """The share of answers that stay the model's when all that is cut comes from a source which answers otherwise.
 
         Norms are the model's own, and there are no constants.
         """
-        return once(graph.measured, (self, "complement"), lambda: self._complement(graph))
-
-    def _complement(self, graph: Graph) -> float:
-        found: list[Outcome] = []
-        cuts = list(graph.cuts)
-        for number, pairs in enumerate(self.trials.batches):
-            edits = self._from_source(number, pairs, cuts)
-            base = Sequences(pairs.base.ids, pairs.base.positions)
-            said = pairs.at_counted(Forward(self.transformer, edits)(base).logits)
-            model = Answers(pairs.source_logits, pairs.base_logits)
-            found.append(outcome(self.trials, pairs, model, Answers(said, said), self.trials.margin))
+        found = self._complement(graph)
+        while len(found) < len(self.trials.batches):
+            found.append(self._complement_of(graph, len(found)))
         return lowest([Outcome.joined(found)])
+
+    def is_complement(self, graph: Graph, least: float) -> bool:
+        """Whether that share is at least so large: inputs are looked at until those that are left cannot change it."""
+        found, sizes = self._complement(graph), [len(pairs) for pairs in self.trials.batches]
+        while (left := sum(sizes[len(found) :])) > 0:
+            alike = torch.cat([torch.ones(0), *(each.cases.values for each in found)])
+            if len(alike) >= FEWEST and (float(alike.sum()) + left) / (len(alike) + left) < least:
+                return False
+            found.append(self._complement_of(graph, len(found)))
+        return self.complement(graph) >= least
+
+    def _complement(self, graph: Graph) -> list[Outcome]:
+        """What was found so far, batch by batch."""
+        return once(graph.measured, (self, "complement"), list)
+
+    @torch.no_grad()
+    def _complement_of(self, graph: Graph, number: int) -> Outcome:
+        pairs = self.trials.batches[number]
+        edits = self._from_source(number, pairs, graph.cuts)
+        base = Sequences(pairs.base.ids, pairs.base.positions)
+        said = pairs.at_counted(Forward(self.transformer, edits)(base).logits)
+        model = Answers(pairs.source_logits, pairs.base_logits)
+        return outcome(self.trials, pairs, model, Answers(said, said), self.trials.margin)
 
     @torch.no_grad()
     def interchange(self, graph: Graph, near: bool = True) -> float:

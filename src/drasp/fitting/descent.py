@@ -16,6 +16,8 @@ from drasp.language.syntax import Program
 _MEMORY = 10  # steps whose curvature is remembered
 _ENOUGH = 1e-4  # of the decrease that the slope promises
 _HALVINGS = 6
+_STALLED = 0.01  # of the loss: where so many of the last steps together gave no more, the rest would not either
+_STEPS_STALLED = 3
 
 Flat = Float[Tensor, " parameters"]
 
@@ -37,6 +39,7 @@ def minimise(loss: Callable[[list[Tensor]], Tensor], start: Sequence[Tensor], st
     x = torch.cat([tensor.detach().flatten() for tensor in start])
     value, slope = value_and_slope(x)
     history: list[tuple[Flat, Flat]] = []
+    values = [value]
     for _ in range(steps):
         direction = -_times_inverse_curvature(slope, history)
         promised = float(direction @ slope)
@@ -56,6 +59,9 @@ def minimise(loss: Callable[[list[Tensor]], Tensor], start: Sequence[Tensor], st
         if float(step @ change) > 1e-10 * float(change @ change):
             history = [*history, (step, change)][-_MEMORY:]
         x, value, slope = new, new_value, new_slope
+        values.append(value)
+        if len(values) > _STEPS_STALLED and value > (1 - _STALLED) * values[-1 - _STEPS_STALLED]:
+            break
     return _unpacked(x, start)
 
 
