@@ -47,7 +47,8 @@ def test_a_pass_that_there_is_not_cannot_be_left_out(chosen, known):
 def test_an_ablation_that_was_stopped_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     """Every pass is left out once on each model, nothing twice; rows of other code are not taken."""
     (tmp_path / "models" / "one").mkdir(parents=True)
-    measured, out = [], tmp_path / "rows"
+    measured: list[tuple[str, Settings]] = []
+    out = tmp_path / "rows"
 
     def apart(_run, folder: Path, without: str, settings: Settings) -> dict[str, object]:
         if len(measured) == 3:
@@ -60,7 +61,7 @@ def test_an_ablation_that_was_stopped_goes_on_where_it_was(tmp_path, monkeypatch
     monkeypatch.setattr("sys.argv", ["ablation.py", str(tmp_path / "models"), "--out", str(out)])
     with pytest.raises(KeyboardInterrupt):
         ablation.main()
-    first, measured = measured, [(None, DEFAULT)] * 4
+    first, measured = measured, [("", DEFAULT)] * 4
     out.write_text(out.read_text() + json.dumps({"model": "one", "without": "lines", "code": "other"}) + "\n")
     capsys.readouterr()
     ablation.main()
