@@ -4,7 +4,8 @@
 
 FOLDER holds GPT-2 folders, NAME picks models whose names begin so. "Cost" is the processor time over that of the whole
 search on the same model, in the same run; where a pass had nothing to do, that is noise. `--out` keeps every row as it
-is measured, one JSON object a line: what is there already is not decompiled again, so a run that was stopped goes on.
+is measured, one JSON object a line: what is there already, of the same code, is not decompiled again, so a run that was
+stopped goes on.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from drasp.decompiler.pipeline import CUTS, decompile
 from drasp.model_files import load_model
 from drasp.naming.pipeline import PASSES
 from drasp.settings import DEFAULT, Settings
+from drasp.study.engine import code_digest
 
 WHOLE = "nothing"
 COLUMNS = ("model", "without", "verdict", "lines", "match", "edited", "attention", "interchange", "complement", "cost")
@@ -47,6 +49,7 @@ def row_of(folder: Path, without: str, settings: Settings) -> dict[str, Any]:
     return {
         "model": folder.name,
         "without": without,
+        "code": code_digest(),
         "verdict": ", ".join(filter(None, (found.verdict, found.grade))),
         "lines": found.final.lines,
         "match": f"{found.final.match.value:.3f}",
@@ -63,7 +66,7 @@ def main() -> None:
     arguments = parser.parse_args()
     out: Path | None = arguments.out
     known = [json.loads(line) for line in out.read_text().splitlines()] if out and out.exists() else []
-    rows = {(row["model"], row["without"]): row for row in known}
+    rows = {(row["model"], row["without"]): row for row in known if row["code"] == code_digest()}
     print("|", " | ".join(COLUMNS), "|\n|" + "---|" * len(COLUMNS), flush=True)
     for folder in sorted(f for f in arguments.folder.iterdir() if f.name.startswith(tuple(arguments.names))):
         for name, settings in settings_without():

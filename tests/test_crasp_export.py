@@ -18,7 +18,6 @@ from drasp.crasp.checking import Comparison, StringDisagreement, compare
 from drasp.crasp.export import export, export_language, standing
 from drasp.crasp.from_drasp import to_crasp
 from drasp.crasp.interpreter import all_strings, answers
-from drasp.crasp.rounded_run import RoundedInterpreter
 from drasp.crasp.rounding import construction_size
 from drasp.crasp.syntax import CraspError
 from drasp.crasp.text import parse, to_text
@@ -33,6 +32,7 @@ from drasp.tasks import TASKS
 from drasp.tasks.framed import language_of
 from drasp.vocabulary import Vocabulary
 from effort import examples
+from rounded_run import RoundedInterpreter
 from typed import known, of_kind
 
 

@@ -286,7 +286,7 @@ BLANK = """[...document.querySelectorAll(".card canvas[tabindex]")].filter((canv
 
 
 def test_what_is_out_of_view_is_drawn_too(copying):
-    copying.page.wait_for_function("[...allHeatmaps].every((heatmap) => !heatmap.dirty && heatmap.viewWidth)")
+    copying.page.wait_for_function("[...HEATMAPS.values()].every((heatmap) => !heatmap.dirty && heatmap.viewWidth)")
     assert copying.page.evaluate(BLANK) == 0
 
 

@@ -274,12 +274,12 @@ def test_operations_without_a_name_are_shown_by_their_effects(browser, tmp_path)
         assert sample["logits"] == pytest.approx(effect.tolist(), abs=1e-5)
     page.select_option("#effects .effect >> nth=0 >> select", "1")
     rows = page.evaluate(
-        "[...allHeatmaps].filter((h) => h.grid && h.grid.name === 'effects of m1')"
+        "[...HEATMAPS.values()].filter((h) => h.grid && h.grid.name === 'effects of m1')"
         ".map(({ grid }) => [...grid.values].filter((_, i) => grid.columnLabels[i % grid.columns] === 'b'))[0]"
     )
     assert rows == sorted(rows, reverse=True)
     scores = page.evaluate(
-        "[...allHeatmaps].filter((h) => h.grid && h.grid.name === 'score of s1').map((h) => [...h.grid.values])[0]"
+        "[...[...HEATMAPS.values()].find((h) => h.grid && h.grid.name === 'score of s1').grid.values]"
     )
     assert scores == sorted(scores, reverse=True)
     assert scores[0] > 0 > scores[-1]

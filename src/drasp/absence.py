@@ -18,7 +18,7 @@ _INPUTS = 300
 
 @dataclass(frozen=True)
 class Absence:
-    """Of `inputs` inputs, `changed` are answered otherwise without the line; `how` says what takes its place.
+    """What a program answers without a line: `changed` of `inputs` otherwise; `how` says what takes the line's place.
 
     The shortest of these: its `tokens`, the `position` of the first answer that changes, and both answers there.
     """

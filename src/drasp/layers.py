@@ -90,7 +90,7 @@ class Attention:
 
     @property
     def width(self) -> int:
-        """Of all heads together."""
+        """The width of all heads together."""
         return len(self.output.weight)
 
     def side(self, index: int) -> Float[Tensor, "d_model heads d_head"]:

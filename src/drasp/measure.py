@@ -29,7 +29,7 @@ def wilson_interval(share: float, total: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Share:
-    """So many of so many inputs; `every`: of all that there are."""
+    """A share: so many of so many inputs; `every`: of all that there are."""
 
     hits: int
     total: int
@@ -62,7 +62,7 @@ def predictions(logits: Float[Tensor, "n width n_vocab"], output: Output) -> Pre
 
 
 def margins(logits: Float[Tensor, "*batch n_vocab"], output: Output) -> Float[Tensor, "*batch"]:
-    """By how much an answer is preferred to the nearest other one."""
+    """The margins by which answers are preferred to the nearest other one."""
     if output == "sigmoid":
         return logits.abs().amin(-1)
     first, second = logits.topk(2, dim=-1).values.unbind(-1)

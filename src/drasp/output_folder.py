@@ -41,7 +41,7 @@ _held: set[Path] = set()
 
 
 def check_output_folder(folder: Path, new: bool = False) -> None:
-    """Before long work: may a result be written there? With `new`, nothing may be there yet."""
+    """Refuses a folder, before long work, that no result may be written to. With `new`, nothing may be there yet."""
     place = _resolved(folder)
     with _said_of(folder):
         here = Path.cwd()

@@ -70,7 +70,7 @@ NO_COMPONENT = Component("one")
 
 @dataclass(frozen=True)
 class Receiver:
-    """Where the residual stream is read: `kind` is query, key, value, mlp or out; `attention` for all sides of a layer.
+    """A reader of the residual stream: `kind` is query, key, value, mlp or out; `attention` for all sides of a layer.
 
     The output is behind the last layer, however many there are.
     """
@@ -143,7 +143,7 @@ class ConstantNorm:
 
 @dataclass(frozen=True)
 class Path:
-    """That part of the last head's output that comes from the origin by way of all heads in their order."""
+    """The part of the last head's output that comes from the origin by way of all heads in their order."""
 
     origin: Component
     heads: tuple[Component, ...]

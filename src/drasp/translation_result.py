@@ -37,7 +37,7 @@ class Translated:
         )
 
     def files(self) -> dict[str, bytes]:
-        """With a report where the program is short enough to be looked at."""
+        """The files of the result, with a report where the program is short enough to be looked at."""
         record = Record(
             model=self.model,
             model_digest=self.model_digest,
@@ -75,7 +75,7 @@ def translate_folder(model: str, task_name: str | None) -> Translated:
 
 @torch.no_grad()
 def largest_difference(transformer: Transformer, program: Program) -> float:
-    """Between the logits of model and program, on random tokens at random offsets."""
+    """The largest difference between the logits of model and program, on random tokens at random offsets."""
     generator = torch.Generator(torch.get_default_device()).manual_seed(0)
     length = min(transformer.n_positions, 100)
     ids = torch.randint(transformer.n_vocab, (_SAMPLES, length), generator=generator)

@@ -42,7 +42,7 @@ class Vocabulary:
 
     @classmethod
     def unnamed(cls, size: int) -> "Vocabulary":
-        """For a model that comes without names: a token is called by its id."""
+        """A vocabulary for a model that comes without names: a token is called by its id."""
         return cls(tuple(str(index) for index in range(size)))
 
     def widened(self, size: int) -> "Vocabulary":

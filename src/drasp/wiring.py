@@ -27,17 +27,7 @@ from torch import Tensor
 from drasp.activations import ACTIVATIONS
 from drasp.edits import Edit, Replaced, Scaled, Shifted
 from drasp.errors import DraspError
-from drasp.language.syntax import (
-    ONE,
-    ElementWise,
-    Network,
-    Norm,
-    Operand,
-    Prediction,
-    Program,
-    Reference,
-    TensorName,
-)
+from drasp.language.syntax import ONE, ElementWise, Network, Norm, Operand, Prediction, Program, Reference, TensorName
 from drasp.layers import HeadWeights, Layer, Mlp, StreamNorm
 from drasp.program_writer import ProgramWriter
 from drasp.sites import (
@@ -57,18 +47,7 @@ from drasp.sites import (
     Site,
     through,
 )
-from drasp.streams import (
-    Constant,
-    Stream,
-    Term,
-    bias_of,
-    joined_senders,
-    merged,
-    sum_of,
-    through_matrix,
-    times,
-    total,
-)
+from drasp.streams import Constant, Stream, Term, bias_of, joined_senders, merged, sum_of, through_matrix, times, total
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output, Vocabulary
 

@@ -31,7 +31,7 @@ Heads = tuple[Component, ...]
 
 @dataclass(frozen=True)
 class Looks:
-    """Where heads look at some positions of a batch: the mean of their weights; and how much each position matters.
+    """The mean attention weights of heads at some positions of a batch, and how much each position matters.
 
     `places` are positions, or among the wanted ones (`narrow`) for heads of the last layer.
     """
@@ -44,7 +44,7 @@ class Looks:
 
 @torch.no_grad()
 def attention(program: Program, trials: Trials) -> dict[str, Measure]:
-    """For each aggregate, the overlap of its attention weights with those of the heads that it stands for."""
+    """The overlap of each aggregate's attention weights with those of the heads that it stands for."""
     mechanism, interpreter = Mechanism.of(program), Interpreter.of(program)
     heads = {
         s.name: tuple(c for c in mechanism.components(s.name) if c.kind == "head")
@@ -81,7 +81,7 @@ def _measure(trials: Trials, looks: Sequence[Looks], overlaps: list[Tensor]) -> 
 
 
 def looks_of(trials: Trials, heads: Heads) -> tuple[Looks, ...]:
-    """Where heads of the model look, batch by batch; found out once for the same trials."""
+    """The looks of heads of the model, batch by batch; found out once for the same trials."""
     return once(trials.found, ("looks", heads), lambda: _looks_of(trials, heads))
 
 

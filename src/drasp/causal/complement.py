@@ -51,7 +51,7 @@ class Rest:
 
     @property
     def read(self) -> list[Receiver]:
-        """Where heads that the program has take their values, its MLPs their inputs, and the output."""
+        """The receivers of the program: values of heads that it has, inputs of its MLPs, and the output."""
         return [r for c in self.kept for r in c.receivers if r.kind in ("value", "mlp")] + [OUT]
 
     @property

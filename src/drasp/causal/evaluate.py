@@ -139,7 +139,7 @@ def evaluate(
 
 
 def _judged(evidence: Evidence, program: Program, in_model: bool) -> Evidence:
-    """With the verdict; without a grade where nobody looked into the model."""
+    """The evidence with its verdict; without a grade where nobody looked into the model."""
     reasons = [*causal_reasons(evidence), *_unfounded(program)]
     if reasons or not in_model:
         return replace(evidence, causal=not reasons, reasons=tuple(reasons))
@@ -165,7 +165,7 @@ def _opaque(program: Program) -> list[str]:
 
 
 def _measure_of_edit(trials: Trials, kind: EditKind, found: Outcome) -> Measure:
-    """Not applicable where no input can be changed so; idle where no such change ever changes an answer."""
+    """The measure of an edit: not applicable where no input can be changed so, idle where that changes no answer."""
     there = any(bool((pairs.kinds == SOURCES.index(kind)).any()) for pairs in trials.batches)
     return found.cases.measure(trials.task.bins, possible=there)
 
@@ -180,7 +180,7 @@ def _joined_outcomes(*runs: dict[Key, Outcome]) -> dict[Key, Outcome]:
 
 @torch.no_grad()
 def _agreement(trials: Trials, inputs: Inputs, program: Program, cut_down: Program | None) -> dict[str, Measure]:
-    """Of P, of M|G, and of M with plain means of what P leaves out, with M, on the task's own inputs."""
+    """The agreement with M on the task's own inputs: of P, of M|G, and of M with what P leaves out mean-ablated."""
     transformer, task = trials.transformer, trials.task
     answering: dict[str, Callable[[Sequences], Run[Any]]] = {"program": Interpreter.of(program).run}
     # Where nothing was replaced, M|G is P, and run once.
@@ -262,7 +262,7 @@ def _lines(
 def _interchanges(
     program: Program, trials: Trials, more: Trials, asked: Mapping[str, Asked]
 ) -> dict[str, dict[str, Outcome]]:
-    """With more pairs for lines of which the first say too little."""
+    """The outcomes of interchange, with more pairs for lines of which the first say too little."""
     first = interchanges(program, trials, asked)
     open_ones = {
         key: (reference, [line for line in lines if _is_open(_measure(trials, first[key][line]))])
@@ -276,7 +276,7 @@ def _interchanges(
 
 
 def _with_more(trials: Trials, first: Outcome, again: Callable[[], Outcome]) -> Outcome:
-    """With more pairs, where the first say too little."""
+    """The outcome, with more pairs where the first say too little."""
     return Outcome.joined([first, again()]) if _is_open(_measure(trials, first)) else first
 
 

@@ -22,7 +22,7 @@ Key = TypeVar("Key", bound=str)
 
 
 def interchange(program: Program, trials: Trials, reference: Reference, lines: Sequence[str]) -> dict[str, Outcome]:
-    """For each line, what came of taking it from the sources, in the program and in the reference."""
+    """The outcome of taking each line from the sources, in the program and in the reference."""
     return interchanges(program, trials, {"only": (reference, lines)})["only"]
 
 
@@ -64,7 +64,7 @@ def _swapped(
 
 
 def _margin(reference: Reference, trials: Trials) -> tuple[float, float]:
-    """By how much a reference prefers its answers, as a rule, and by which share of that they are clear."""
+    """The median margin of a reference's answers, and the share of it by which they are clear."""
     if isinstance(reference, Transformer):
         return trials.margin, trials.clear.in_model
 

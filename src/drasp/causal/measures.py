@@ -36,7 +36,7 @@ _TIE = 1e-5
 
 @dataclass(frozen=True)
 class Clear:
-    """From which share of the median margin on an answer counts: of the model cut down, and of the model."""
+    """The share of the median margin from which on an answer counts: of the model cut down, and of the model."""
 
     cut_down: float = CLEAR
     in_model: float = CLEAR_IN_MODEL
@@ -159,13 +159,13 @@ Where = Bool[Tensor, "batch wanted"]
 
 
 def differing(a: Logits, b: Logits, output: Output) -> Where:
-    """Where the answers are not the same."""
+    """The places where two answers are not the same."""
     differs = predictions(a, output) != predictions(b, output)
     return differs.any(-1) if differs.ndim == 3 else differs
 
 
 def alike(reference: Logits, other: Logits, output: Output) -> tuple[Where, Where, Where]:
-    """Where the other answers as the reference does; where it does so by a tie; and where its answer is open.
+    """The places where the other answers as the reference does, where by a tie, and where its answer is open.
 
     A tie of two tokens, one of them the reference's, counts for it. Of more than two, it is no answer at all.
     """

@@ -204,7 +204,7 @@ class Mechanism:
 
     @cached_property
     def groups(self) -> dict[str, tuple[str, ...]]:
-        """For each line, those that must be taken from a source with it, since they share what they stand for."""
+        """The lines that must be taken from a source with each line, since they share what they stand for."""
         stands = {name: self._stands_for(name) for name in self.lines}
         groups: dict[str, tuple[str, ...]] = {}
         for name, own in stands.items():
@@ -231,7 +231,7 @@ class Mechanism:
 
     @cached_property
     def ways(self) -> dict[Component, frozenset[str]]:
-        """By which variables each head and MLP is heard: its own lines, or those that it is folded into."""
+        """The variables by which each head and MLP is heard: its own lines, or those that it is folded into."""
         ways: dict[Component, set[str]] = {}
         for name, statement in self.statements.items():
             if isinstance(statement, Aggregate | ElementWise):
@@ -246,7 +246,7 @@ class Mechanism:
         return len(self.ways.get(component, ())) > 1
 
     def readers(self, variable: str, component: Component) -> tuple[Receiver, ...]:
-        """Where lines hear a component by way of a variable; norms hear it where others do."""
+        """The receivers where lines hear a component by way of a variable; norms hear it where others do."""
         found = (
             h.receiver
             for heard in self.heard.values()

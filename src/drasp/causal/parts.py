@@ -22,7 +22,7 @@ _HARDLY = 0.02
 
 @dataclass(frozen=True)
 class PartEffect:
-    """Of a line for a part of a component: the share of pairs in which the source's changes an answer of the model.
+    """The share of pairs in which the source's part of a component, for which a line stands, changes an answer.
 
     `component` is that share for all of the component, to the same readers if the line is read by the output alone.
     """
@@ -35,7 +35,7 @@ class PartEffect:
 
 @torch.no_grad()
 def part_effects(program: Program, trials: Trials) -> dict[str, PartEffect]:
-    """For each line that stands for a part of a component: what it changes in the model, and what the whole does."""
+    """What each line that stands for a part of a component changes in the model, and what the whole does."""
     mechanism = Mechanism.of(program)
     parts = {line: swap for line in mechanism.lines if _is_part(swap := model_swap(mechanism, line))}
     wholes = {line: ModelSwap(tuple(dict.fromkeys(_wholes(mechanism, line, swap)))) for line, swap in parts.items()}
@@ -64,7 +64,7 @@ def _wholes(mechanism: Mechanism, line: str, swap: ModelSwap) -> Iterable[Site]:
 
 
 def _changed(trials: Trials, pairs: Pairs, after: Logits) -> int:
-    """In how many of the pairs some answer is another one."""
+    """The number of pairs in which some answer is another one."""
     return int((differing(pairs.base_logits, after, trials.output) & pairs.valid).any(1).sum())
 
 

@@ -42,7 +42,7 @@ def divergence(model: Logits, other: Logits, output: Output) -> Float[Tensor, "b
 
 @torch.no_grad()
 def splice(program: Program, trials: Trials) -> dict[str, Measure]:
-    """For each aggregate and each MLP's line, how well it does in its component's place."""
+    """How well each aggregate and each MLP's line does in its component's place."""
     mechanism = Mechanism.of(program)
     found: dict[str, Measure] = {}
     by_weights: dict[object, Measure] = {}  # which aggregates of the same selectors share
@@ -63,7 +63,7 @@ def splice(program: Program, trials: Trials) -> dict[str, Measure]:
 
 
 def _mean_divergence(pairs: Pairs, logits: Logits, output: Output) -> Float[Tensor, " batch"]:
-    """For each input, over the positions that count."""
+    """The mean KL divergence of each input, over the positions that count."""
     each = divergence(pairs.base_logits, logits, output) * pairs.valid
     return each.sum(1) / pairs.valid.sum(1)
 

@@ -103,7 +103,7 @@ class Trials:
 
     @cached_property
     def margin(self) -> float:
-        """By how much the model prefers its answers to others, as a rule."""
+        """The median margin by which the model prefers its answers to others."""
         return median_margin((p.base_logits for p in self.batches), self)
 
     @cached_property

@@ -103,7 +103,7 @@ class Matrix:
 
     @cached_property
     def spectral(self) -> float:
-        """No less than the largest singular value: the fourth root of the sum of their fourth powers."""
+        """An upper bound of the largest singular value: the fourth root of the sum of their fourth powers."""
         scale = self.frobenius or 1.0
         small = self.value / scale
         gram = small.T @ small if small.shape[0] > small.shape[1] else small @ small.T

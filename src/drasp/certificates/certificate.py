@@ -88,7 +88,7 @@ class Certificate:
 
     @property
     def record(self) -> CertificateRecord:
-        """For `result.json`: what was found, in words and in numbers."""
+        """The record for `result.json`: what was found, in words and in numbers."""
         compared = {key: ComparisonRecord(**result) for key, result in self.results.items()}
         return CertificateRecord(self.status, self.sentence, self.line, self.content["claim"]["length"], **compared)
 
@@ -157,7 +157,7 @@ def _offsets(task: Task, length: int) -> list[list[int]]:
             raise DraspError(f"--offsets all: which offsets task {task.name} has is not known")
 
 
-def check_certificate(file: Path, task: Task | None = None, progress: Progress = silent) -> Certificate:
+def check_certificate(file: Path, task: Task | None = None) -> Certificate:
     """Reads a certificate and recomputes it; raises a `DraspError` that says in what it is wrong.
 
     Unlike the checker beside it, this also reads the program's text anew, and has the task's inputs anew: the task is
@@ -165,7 +165,7 @@ def check_certificate(file: Path, task: Task | None = None, progress: Progress =
     """
     try:
         content = checked_version(read_json(file, f"a certificate with schema_version {SCHEMA_VERSION}"))
-        check(content, progress)
+        check(content)
         claim, program = content["claim"], content["program"]
         stored = {name: torch.tensor(unpacked(each)) for name, each in program["stored"].items()}
         parsed = parse(program["text"], stored)

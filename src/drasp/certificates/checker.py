@@ -53,13 +53,13 @@ def unpacked(content: Mapping[str, Any]) -> Array:
 
 
 def content_digest(content: Mapping[str, Any]) -> str:
-    """Of all that a certificate says."""
+    """The digest of all that a certificate says."""
     rest = {key: value for key, value in content.items() if key != "digest"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def program_digest(text: str, tensors: Mapping[str, Array]) -> str:
-    """Of a program's text and the numbers of its tensors, as drasp has it."""
+    """The digest of a program's text and the numbers of its tensors, as drasp has it."""
     lines = [text]
     for name, tensor in sorted(tensors.items()):
         numbers = hashlib.sha256(np.ascontiguousarray(tensor, np.float64).tobytes()).hexdigest()
@@ -68,7 +68,7 @@ def program_digest(text: str, tensors: Mapping[str, Array]) -> str:
 
 
 def model_digest(eps: float, layers: Sequence[Mapping[str, Any]], weights: Mapping[str, Array]) -> str:
-    """Of a model's weights and form, as drasp has it."""
+    """The digest of a model's weights and form, as drasp has it."""
     forms = [(layer["heads"], layer["scale"], layer["activation"]) for layer in layers]
     made = hashlib.sha256(repr([eps, *forms]).encode())
     for name, tensor in weights.items():

@@ -70,7 +70,7 @@ def _is_sum(x: Array) -> Array:
 
 
 def _begins_sum(x: Array) -> Array:
-    """No number is empty, and none has a 0 before other digits."""
+    """Which beginnings may become a sum: no number is empty, and none has a 0 before other digits."""
     last, before = x[:, -1], x[:, -2] if x.shape[1] > 1 else np.full(len(x), _PLUS)
     first_digit = x[:, -3] if x.shape[1] > 2 else np.full(len(x), _PLUS)
     pluses = (x == _PLUS).sum(1)

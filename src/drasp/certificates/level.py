@@ -50,7 +50,7 @@ class Tables:
     levels: list[Joined] = field(default_factory=list[Joined])
 
     def up_to(self, depth: int, rows: BoundedRows) -> "Tables":
-        """With those of one more position; levels are met again in every part of the tree, where they are known."""
+        """The tables with one more position; levels are met again in every part of the tree, where they are known."""
         if len(self.levels) > depth:
             return self
         rows = rows.plain
@@ -114,7 +114,7 @@ class Scores:
 
 
 def places(codes: Array, tokens: int) -> Array:
-    """Where the rows of a node's ancestors are in joined tables."""
+    """The places of the rows of a node's ancestors in joined tables."""
     return codes + np.arange(codes.shape[1]) * tokens
 
 

@@ -195,7 +195,7 @@ def decompile(
 
 
 def _folders(models: list[str], out: Path) -> dict[str, Path]:
-    """Where the result of each model goes: to OUT, or, where there are several, to a folder of its name in OUT."""
+    """The folder of each model's result: OUT, or, where there are several, one of its name in OUT."""
     if len(models) == 1:
         return {models[0]: out}
     folders = {model: out / Path(model).resolve().name for model in models}
@@ -269,7 +269,7 @@ def _verification_json(found: "Verification") -> dict[str, Any]:
 
 
 def model_and_task(model: str, task_name: str | None, program: Path | None = None) -> "tuple[Transformer, Task]":
-    """Of a task that nobody names, the message says which it was, where a result beside the program does."""
+    """A model and its task. Of a task that nobody names, the message says which it was, where a result does."""
     from drasp.loading import load_model_and_task
     from drasp.records import read_record
 

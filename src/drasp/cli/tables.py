@@ -73,7 +73,7 @@ def _print_answer(console: Console, program: Program, tokens: Sequence[str], pre
 
 
 def _print_grid(console: Console, header: Sequence[str], names: Sequence[str], cells: list[list[str]]) -> None:
-    """In blocks of as many columns as the terminal is wide."""
+    """Prints a grid, in blocks of as many columns as the terminal is wide."""
     if not cells:
         return
     # As they will be shown, so that they have the room that they need.
@@ -94,7 +94,7 @@ def _print_grid(console: Console, header: Sequence[str], names: Sequence[str], c
 
 
 def number(x: float) -> str:
-    """At most two decimals, and a dot for nothing."""
+    """A number with at most two decimals, and a dot for nothing."""
     if abs(x) < _NOTHING:
         return "·"
     return f"{x:.2f}" if abs(x) < 1000 else f"{x:.0f}"

@@ -4,5 +4,5 @@ import torch
 
 
 def one_thread() -> None:
-    """Small tensors gain nothing by more, and sums, so results, would differ with the number of a machine's cores."""
+    """Makes torch use one thread: small tensors gain nothing by more, and sums would differ between machines."""
     torch.set_num_threads(1)

@@ -35,7 +35,7 @@ LEARNING_RATE = 1e-4
 
 @dataclass(frozen=True)
 class Disguise:
-    """Nothing is disguised by default.
+    """What hides a program in a model's weights; by default, nothing.
 
     `noise` is the deviation of what is added to each weight, as a share of the spread of the weights around it.
     `idle_heads` are heads a layer, `idle_mlps` hidden units a layer, that do nothing; `twin_heads` are heads that come

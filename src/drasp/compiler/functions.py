@@ -244,7 +244,7 @@ def _is_pure(width: int, tau: float, activation: str) -> Units:
 
 
 def _pairs(width: int) -> Float[Tensor, "dims pairs"]:
-    """For each pair of entries, the first minus the second."""
+    """The matrix that gives, for each pair of entries, the first minus the second."""
     first, second = torch.triu_indices(width, width, 1)
     eye = torch.eye(width, dtype=torch.float64)
     return eye[:, first] - eye[:, second]

@@ -87,7 +87,7 @@ class CompilationPlan:
 
     @property
     def n_layers(self) -> int:
-        """At least one: a GPT-2 without layers is nothing that others expect."""
+        """The number of layers, at least one: a GPT-2 without layers is nothing that others expect."""
         return 1 + max((part.layer for part in (*self.heads, *self.cells)), default=0)
 
     @property
@@ -153,7 +153,7 @@ class _Planner:
         return CompilationPlan(self.program, self.sizes, heads, tuple(self.cells), outputs, self.activation)
 
     def common_activation(self) -> str:
-        """That of all stored networks; relu where there is none, which makes tables and steps exact."""
+        """The activation of all stored networks; relu where there is none, which makes tables and steps exact."""
         found: str | None = None
         for statement in self.program.statements:
             match statement:
@@ -187,7 +187,7 @@ class _Planner:
         return HeadPlan(layer, names, tuple(scores), (), (place,))
 
     def centred(self, score: ScoreTerm) -> ScoreTerm:
-        """Without what is the same for all keys, as far as a key's dimensions add up to one."""
+        """The score without what is the same for all keys, as far as a key's dimensions add up to one."""
         if self.values[score.key] < Values.SHARES:
             return score
         return replace(score, tensor=score.tensor - score.tensor.mean(1, keepdim=True))

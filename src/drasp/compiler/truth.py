@@ -75,7 +75,7 @@ def _senders(plan: CompilationPlan) -> Senders:
 
 
 def _stages(plan: CompilationPlan) -> Senders:
-    """Of each element-wise line, the MLPs that compute it, one after the other."""
+    """The MLPs that compute each element-wise line, one after the other."""
     found: dict[str, tuple[Component, ...]] = {}
     for cell in plan.cells:
         found[cell.line] = (*found.get(cell.line, ()), Component("mlp", cell.layer))

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 
 class Values(IntEnum):
-    """In order of how much is known: a minimum is what holds for several variables alike."""
+    """What is known of a variable's values, in order: a minimum is what holds for several variables alike."""
 
     ANY = 0
     SHARES = 1

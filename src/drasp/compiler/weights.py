@@ -22,7 +22,7 @@ from drasp.transformer import Shape
 
 @dataclass(frozen=True)
 class Frame:
-    """Where the blocks are in the stream: `write` takes them there, `read` back again.
+    """The places of the blocks in the stream: `write` takes them there, `read` back again.
 
     The last three coordinates are the pair ±B and the one that makes the sum 0.
     """
@@ -55,7 +55,7 @@ class Frame:
 
 
 def model_shape(layout: Layout, room: int, n_heads: int, d_hidden: int) -> Shape:
-    """As small as the layout allows: heads have one width, and together they are as wide as the stream."""
+    """The smallest shape that the layout allows: heads have one width, and together they are as wide as the stream."""
     plan = layout.plan
     d_head = max(layout.d_head, -(-(room + EXTRA_COORDINATES) // n_heads))
     return Shape(

@@ -82,7 +82,7 @@ class Automaton:
 
 
 def next_token_automata(language: Language) -> dict[str, Automaton]:
-    """For each token that may ever come next, the minimal automaton of the strings `BOS x` after which it may."""
+    """The minimal automaton, for each token that may ever come next, of the strings `BOS x` after which it may."""
     after, allowed, start = language.tables()
     first, letters = len(after), (*language.symbols, "BOS")
     transitions = {state: dict(zip(letters, [*row.tolist(), DEAD], strict=True)) for state, row in enumerate(after)}

@@ -93,7 +93,7 @@ class Builder:
     # --------------------------------------------------------------------------------- formulas
 
     def cases(self, cases: Iterable[tuple[Guard, Formula]]) -> Formula:
-        """That in one of these cases what belongs to it holds."""
+        """The formula that in one of these cases what belongs to it holds."""
         groups: dict[Formula, list[Guard]] = {}
         for guard, formula in cases:
             groups.setdefault(formula, []).append(guard)
@@ -144,7 +144,7 @@ class Builder:
         return Form.of({self.names[expression]: Fraction(1)})
 
     def positive(self, form: Form) -> Formula:
-        """That a form is above 0: a comparison of sums of counts, or plainly true or false."""
+        """The formula that a form is above 0: a comparison of sums of counts, or plainly true or false."""
         whole = form.whole
         numbers = [x for _, x in whole.terms]
         if all(x <= 0 for x in numbers) and whole.constant <= 0:

@@ -58,7 +58,7 @@ def fitted(
     said: Bool[Array, "n pos n_vocab"],
     free: Bool[Array, "n pos"],
 ) -> tuple[dict[str, CraspProgram], Detail]:
-    """For each token the program of where it is said after prefixes of these strings, and what it tells apart.
+    """The program, for each token, of where it is said after prefixes of these strings, and what it tells apart.
 
     The strings are all of one length, in order. Prefixes that are `free` may go with any answer.
     """
@@ -217,7 +217,7 @@ class _Fit:
         return np.array(chosen)
 
     def positive(self, weights: Int[Array, " kinds"]) -> Formula:
-        """That a linear combination of the counts of kinds is above 0."""
+        """The formula that a linear combination of the counts of kinds is above 0."""
         parts = zip(weights.tolist(), self.kinds, strict=True)
         return self.builder.positive(
             Form.total((Fraction(weight), self.count(kind)) for weight, kind in parts if weight)
@@ -272,7 +272,7 @@ class _Fit:
         return None if norm is None else found / norm
 
     def sums(self, statement: Aggregate) -> list[Int[Array, "forms kinds"]] | None:
-        """For each kind that looks: the weight of each kind that is seen, and each entry that moves, times that.
+        """The weight of each kind that is seen, for each kind that looks, and each entry that moves, times that.
 
         The largest weight, and the largest of each entry, are `_WEIGHT`; no weight is less than 1.
         """
@@ -330,7 +330,7 @@ class _Fit:
         self.values[statement.name] = np.array(values)
 
     def cell(self, forms: Int[Array, "forms kinds"], row: Int[Array, " asked"], steps: int) -> list[Guard]:
-        """That shares lie nearest to given multiples, upper ends excluded."""
+        """The guards that shares lie nearest to given multiples, upper ends excluded."""
         guards: list[Guard] = []
         for form, place in zip(forms[1:], row.tolist(), strict=False):
             low = self.positive((2 * place - 1) * forms[0] - 2 * steps * form)

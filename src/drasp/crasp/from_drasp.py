@@ -21,47 +21,17 @@ from drasp.crasp.distances import NO_DISTANCES, Distances, distances_of, merged
 from drasp.crasp.exact import Form, rational, softmax_levels
 from drasp.crasp.functions import applied
 from drasp.crasp.rounding import construction_size, rounded
-from drasp.crasp.syntax import (
-    CraspError,
-    CraspProgram,
-    Formula,
-    Local,
-    Periodic,
-    Token,
-    Truth,
-    conjunction,
-    negation,
-)
-from drasp.crasp.values import (
-    Case,
-    Mixture,
-    Part,
-    Payload,
-    Vector,
-    check_size,
-    is_positive,
-    joint,
-    simplified,
-)
+from drasp.crasp.syntax import CraspError, CraspProgram, Formula, Local, Periodic, Token, Truth, conjunction, negation
+from drasp.crasp.values import Case, Mixture, Part, Payload, Vector, check_size, is_positive, joint, simplified
 from drasp.language import Program, ProgramError, statement_text, variable_types
 from drasp.language.bases import size
 from drasp.language.checker import Activation
 from drasp.language.interpreter import Interpreter
-from drasp.language.syntax import (
-    Aggregate,
-    ElementWise,
-    Network,
-    Norm,
-    Operand,
-    Prediction,
-    Project,
-    Select,
-    Statement,
-)
+from drasp.language.syntax import Aggregate, ElementWise, Network, Norm, Operand, Prediction, Project, Select, Statement
 
 
 def to_crasp(program: Program, precision: int | None = None) -> dict[str, CraspProgram]:
-    """For each token that is ever said, the C-RASP program of where it is said; raises with the line that has none."""
+    """The C-RASP program of where each token that is ever said is said; raises with the line that has none."""
     return _Export(program, precision).programs()
 
 

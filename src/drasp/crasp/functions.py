@@ -109,7 +109,7 @@ def _split(builder: Builder, questions: Sequence[Sequence[tuple[Guard | None, in
 
 
 def _is_pure(builder: Builder, value: Mixture, tau: Fraction, read: frozenset[int]) -> list[Case]:
-    """For each entry whether it is above tau; and one, less as many as are."""
+    """The cases of whether each entry is above tau; and of one, less as many as are."""
     forms = [value.entry(i) - value.denominator * tau for i in range(value.dims)]
     wanted = [i for i in range(value.dims) if i in read or value.dims in read]
     above = [builder.positive(forms[i]) for i in wanted]

@@ -68,7 +68,7 @@ def _possible(mixture: Mixture, lower: Vector, step: Fraction) -> bool:
 
 
 def construction_size(program: Program, bits: int) -> dict[str, int]:
-    """For each line, an upper bound of the values that its variable takes when it is rounded to so many bits.
+    """An upper bound, for each line, of the values that its variable takes when it is rounded to so many bits.
 
     Raises where a line takes more than can be written down.
     """

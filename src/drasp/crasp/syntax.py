@@ -190,7 +190,7 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 
 def conjunction(formulas: Iterable[Formula]) -> Formula:
-    """That all hold, without what is plainly true."""
+    """The formula that all hold, without what is plainly true."""
     parts = tuple(f for f in dict.fromkeys(formulas) if f != Truth(True))
     if Truth(False) in parts:
         return Truth(False)
@@ -198,7 +198,7 @@ def conjunction(formulas: Iterable[Formula]) -> Formula:
 
 
 def disjunction(formulas: Iterable[Formula]) -> Formula:
-    """That one holds, without what is plainly false."""
+    """The formula that one holds, without what is plainly false."""
     parts = tuple(f for f in dict.fromkeys(formulas) if f != Truth(False))
     if Truth(True) in parts:
         return Truth(True)
@@ -248,7 +248,7 @@ class CraspProgram:
 
     @property
     def needed(self) -> "CraspProgram":
-        """Without the definitions that the answer does not need."""
+        """The program without the definitions that the answer does not need."""
         names = {self.answer.name}
         for definition in reversed(self.definitions):
             if definition.name in names:

@@ -188,7 +188,7 @@ class _DraspWriter:
         return self.network(AffineForm.total([(1.0, total)], 1.0 - len(parts)), positive=True)
 
     def of_tokens(self, total: AffineForm, most: int) -> AffineForm:
-        """Where a function of the token has its largest value."""
+        """The form that says where a function of the token has its largest value."""
         row = dict(total.rows).get("token", (0.0,) * len(self.vocabulary))
         reached = tuple(float(x + total.constant >= most) for x in row)
         return AffineForm((), reached[0]) if len(set(reached)) == 1 else AffineForm((("token", reached),))

@@ -43,7 +43,7 @@ class Mixture:
         return Form.total((part.weight, part.count) for part in self.parts)
 
     def numerator(self, row: Sequence[Fraction]) -> Form:
-        """Of the entries times a row, added up."""
+        """The numerator of the entries times a row, added up."""
         return Form.total((part.weight * dot(part.vector, row), part.count) for part in self.parts)
 
     def entry(self, index: int) -> Form:
@@ -108,7 +108,7 @@ def simplified(mixture: Mixture) -> Payload:
 
 
 def is_positive(builder: Builder, constant: Fraction, parts: Sequence[tuple[Payload, Sequence[Fraction]]]) -> Formula:
-    """That a constant plus some values, each times a row, is above 0; raises where that is no matter of counts."""
+    """The formula that a constant plus values, each times a row, is above 0; raises where counts cannot say it."""
     sums: dict[Form, list[Form]] = {}
     curves: list[tuple[Curve, Sequence[Fraction]]] = []
     for value, row in parts:

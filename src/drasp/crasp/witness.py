@@ -96,7 +96,7 @@ class _WitnessWriter:
         return CraspProgram(tuple(definitions)).needed
 
     def classes(self, component: StronglyConnected, door: int, begun: Formula) -> dict[tuple[int, int], Formula]:
-        """For each class and letter: entered by this door before, now that letter, and before it a state of the class.
+        """The formula for each class and letter: entered by this door before, now that letter, before it the class.
 
         What is said of the class holds as long as the component has not been left.
         """

@@ -72,7 +72,7 @@ class Progress:
 
 
 def checkpoint_file(out: Path, seed: int | None = None) -> Path:
-    """Beside the folder that the result will be in; with a seed, for one of several searches."""
+    """The checkpoint's file, beside the folder that the result will be in; with a seed, for one of several searches."""
     return out.with_name(f"{out.name}{'' if seed is None else f'.{seed}'}.decompiling")
 
 

@@ -2,17 +2,7 @@
 
 from drasp.decompiler.elimination import Move
 from drasp.fitting.dropping import Means, drop_input, drop_norm, drop_project, drop_select
-from drasp.language.syntax import (
-    ONE,
-    ElementWise,
-    Network,
-    Norm,
-    Operand,
-    Program,
-    Project,
-    Select,
-    TensorName,
-)
+from drasp.language.syntax import ONE, ElementWise, Network, Norm, Operand, Program, Project, Select, TensorName
 
 
 def line_moves(program: Program, means: Means) -> list[Move[Program]]:

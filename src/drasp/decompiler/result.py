@@ -8,15 +8,7 @@ from drasp.causal import Evidence
 from drasp.language.syntax import Program
 from drasp.measure import Share
 from drasp.primitives import count_primitives
-from drasp.records import (
-    CertificateRecord,
-    FrontierRecord,
-    Identity,
-    NormsRecord,
-    PassRecord,
-    Record,
-    SeedRecord,
-)
+from drasp.records import CertificateRecord, FrontierRecord, Identity, NormsRecord, PassRecord, Record, SeedRecord
 
 Verdict = Literal["decompiled", "answers_only", "not_decompilable"]
 

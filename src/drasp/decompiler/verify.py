@@ -68,7 +68,7 @@ def _disagreement(batch: Inputs, row: int, theirs: Tensor, ours: Tensor, task: T
         return "{" + " ".join(name for name, yes in zip(names, answer.tolist(), strict=True) if yes) + "}"
 
     def margin(logits: Tensor) -> float:
-        """By how much the answer was preferred to the other side's."""
+        """The margin by which the answer was preferred to the other side's."""
         if task.output == "softmax":
             mine, other = (said, answered) if logits is theirs else (answered, said)
             return float(logits[position, mine[position]] - logits[position, other[position]])

@@ -76,7 +76,7 @@ def labels(basis: Basis) -> tuple[str, ...]:
 
 
 def describe(basis: Basis) -> str:
-    """For messages: `token (6)`, `pos (154)`, `token×token (36)`."""
+    """A basis in messages: `token (6)`, `pos (154)`, `token×token (36)`."""
     match basis:
         case One():
             return "one (1)"

@@ -119,7 +119,7 @@ class Interpreter:
 
 
 def _library_tensors(program: Program, dtype: torch.dtype) -> Mapping[str, Float[Tensor, "rows columns"]]:
-    """By the lines that read them."""
+    """The tensors of the library, by the lines that read them."""
     return {
         s.name: torch.tensor(build(s.op, s.special_op, *op_bases(program, s)), dtype=dtype)
         for s in program.statements

@@ -7,15 +7,7 @@ from drasp.language.bases import describe, labels
 from drasp.language.checker import Activation, variable_types
 from drasp.language.printer import statement_text
 from drasp.language.remarks import remark
-from drasp.language.syntax import (
-    Network,
-    Operand,
-    PrimitiveFunction,
-    PrimitiveTensor,
-    Program,
-    Reference,
-    TensorName,
-)
+from drasp.language.syntax import Network, Operand, PrimitiveFunction, PrimitiveTensor, Program, Reference, TensorName
 
 SCHEMA_VERSION = 1
 _MOST_ENTRIES = 10_000  # of a tensor whose numbers are in the file; larger ones are in program.safetensors

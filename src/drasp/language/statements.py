@@ -24,7 +24,7 @@ INITIAL_VARIABLES = ("token", "pos", "one")
 
 @dataclass(frozen=True)
 class Place:
-    """Where something stands in a text; line 0 where there is no text."""
+    """The place of something in a text; line 0 where there is no text."""
 
     line: int = 0
     column: int = 0

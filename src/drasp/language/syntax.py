@@ -66,7 +66,7 @@ class Program:
 
     @cached_property
     def digest(self) -> str:
-        """Of the text and of all numbers: equal for programs that are the same to the last bit."""
+        """The digest of the text and of all numbers: equal for programs that are the same to the last bit."""
         return digest(to_text(self), self.tensors)
 
     @cached_property
@@ -101,11 +101,11 @@ def once(found: dict[Hashable, Any], key: Hashable, find: Callable[[], Found]) -
 
 
 def tensor_digest(tensor: Tensor) -> str:
-    """Of the numbers, whatever their precision."""
+    """The digest of the numbers, whatever their precision."""
     return sha256(tensor.detach().to("cpu", torch.float64).contiguous().numpy().tobytes()).hexdigest()
 
 
 def digest(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """Of a text and the tensors beside it, with their names and shapes."""
+    """The digest of a text and the tensors beside it, with their names and shapes."""
     named = (f"{name} {list(t.shape)} {tensor_digest(t)}" for name, t in sorted(tensors.items()))
     return sha256("\n".join([text, *named]).encode()).hexdigest()

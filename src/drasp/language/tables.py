@@ -125,7 +125,7 @@ def write_table(matrix: Whole, rows: Sequence[str], columns: Sequence[str]) -> s
 
 
 def _rows_text(rows: Sequence[str], texts: list[str], shared: str) -> str:
-    """With `*` for the rows that have the shared text; then a row without a number in it must be named."""
+    """The rows' text, with `*` for those that have the shared text; then a row without a number in it must be named."""
     named = [
         _row_text(label, text or "*=0", alone=False)
         for label, text in zip(rows, texts, strict=True)

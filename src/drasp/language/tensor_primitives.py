@@ -297,5 +297,5 @@ def _text(value: int | str, kind: str) -> str:
 
 
 def print_number(x: float) -> str:
-    """As short as reads back the same: 2 and 0.5 and 1e-05."""
+    """The shortest text that reads back the same: 2 and 0.5 and 1e-05."""
     return repr(x).removesuffix(".0")

@@ -124,13 +124,13 @@ def tensor_arrays(program: Program) -> dict[str, np.ndarray]:
 
 
 def _narrowed(array: np.ndarray) -> np.ndarray:
-    """As 32-bit numbers where that changes nothing."""
+    """The array in 32-bit numbers where that changes nothing."""
     narrow = array.astype("<f4")
     return narrow if np.array_equal(narrow, array) else array.astype("<f8")
 
 
 def rounded(array: np.ndarray, bits: int) -> np.ndarray:
-    """With the last `bits` bits of every 32-bit number cleared, rounding to nearest: they take no room when packed."""
+    """The array with the last `bits` bits of every 32-bit number cleared, to nearest: they take no room when packed."""
     if not bits:
         return array
     patterns = array.astype("<f4").view("<u4")

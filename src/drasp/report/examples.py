@@ -73,7 +73,7 @@ class Examples:
 
 
 def draw_examples(program: Program, task: Task | None, transformer: Transformer | None = None) -> Examples:
-    """Without a task, inputs are random tokens; a task must fit the program."""
+    """The examples of a page. Without a task, inputs are random tokens; a task must fit the program."""
     if task is None:
         return Examples(*_random_tokens(program, transformer), [], transformer=transformer)
     task = fitted_to_program(task, program)
@@ -150,7 +150,7 @@ def _example(inputs: Inputs, row: int, said: Tensor | None) -> Example:
 
 
 def _runs(counted: Bool[Tensor, " pos"]) -> list[tuple[int, int]]:
-    """From where to where answers count without a break."""
+    """The runs of positions where answers count without a break."""
     changes = torch.nn.functional.pad(counted.int(), (1, 1)).diff().nonzero()[:, 0].tolist()
     return list(zip(changes[::2], changes[1::2], strict=True))
 

@@ -38,7 +38,7 @@ def founded(program: Program, transformer: Transformer) -> Mechanism | None:
 
 
 def lines_data(mechanism: Mechanism, anatomy: Anatomy) -> dict[str, Any]:
-    """By line: what it stands for, and what is taken from a source for it, in the program and in the model.
+    """What each line stands for, and what is taken from a source for it, in the program and in the model.
 
     Sites have factors: one that stands in several sums moves to the source's value as often as they say.
     """
@@ -139,7 +139,7 @@ def means(program: Program, transformer: Transformer, inputs: Inputs, output: Ou
 def recorded_patterns(
     mechanism: Mechanism, transformer: Transformer, examples: Iterable[Example]
 ) -> dict[str, np.ndarray]:
-    """Where heads that lines stand for look on the shorter examples: for a page that has not got the model."""
+    """The patterns of heads that lines stand for, on the shorter examples: for a page that has not got the model."""
     heads = {c for name in mechanism.lines for c in mechanism.components(name) if c.kind == "head"}
     forward = Forward(transformer, record=[Pattern(head) for head in heads])
     found: dict[str, np.ndarray] = {}

@@ -156,7 +156,7 @@ def write_report(folder: str | Path, model: str | None = None, task_name: str | 
 def _model_and_task(
     program: Program, record: Record | None, folder: Path, model: str | None, task_name: str | None
 ) -> tuple[Transformer | None, Task | None, tuple[str, ...]]:
-    """As the user says; else as the record does, so far as they are still there, with remarks on what is not."""
+    """Model and task as the user says, else as the record does, as far as they are there; with remarks on the rest."""
     remarks: list[str] = []
     recorded = record.model if record else None
     if model:

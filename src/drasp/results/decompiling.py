@@ -102,7 +102,7 @@ def _shown() -> Iterator[Report]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Small tensors gain nothing by more threads, and results would differ with the number of a machine's cores."""
+    """Keeps torch to one thread: small tensors gain nothing by more, and results would differ between machines."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -10,10 +10,7 @@ from drasp.language import PRUNED, load_program, program_files
 from drasp.language.syntax import Program
 from drasp.output_folder import MARK, write_files
 from drasp.primitives import count_primitives
-from drasp.records import (
-    Record,
-    read_record,
-)
+from drasp.records import Record, read_record
 from drasp.report.examples import Examples, draw_examples
 from drasp.tasks import TASKS
 

@@ -47,7 +47,7 @@ def _with_sites_by(program: Program, rule: Callable[[Statement, Standing], tuple
 
 
 def handed_on(program: Program, statement: Statement) -> tuple[Site, ...]:
-    """What goes on to the readers of a line that they take in, beside the edges from it that they list.
+    """The sites that go on to the readers of a line that they take in, beside the edges from it that they list.
 
     A norm that folds into tensors has no site any more, but for what it has heard by way of others.
     """

@@ -27,7 +27,7 @@ from drasp.tasks import Inputs
 
 
 def dtype_of(program: Program) -> torch.dtype:
-    """That of the stored tensors: what is added to them must not make them coarser."""
+    """The type of the stored tensors: what is added to them must not make them coarser."""
     return next((tensor.dtype for tensor in program.tensors.values()), torch.float32)
 
 

@@ -23,7 +23,7 @@ from drasp.rewriting.provenance import with_sites
 
 
 def without_unused(program: Program) -> Program:
-    """Only what the prediction depends on, and only the tensors that are named."""
+    """The program of what the prediction depends on, with the tensors that are named."""
     needed: set[str] = {"prediction"}
     kept: list[Statement] = []
     for statement in reversed(program.statements):

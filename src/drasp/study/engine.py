@@ -150,7 +150,7 @@ def failure(reason: str, seconds: float = 0.0) -> dict[str, Any]:
 
 @cache
 def code_digest() -> str:
-    """Of drasp's own modules: between two versions, results of other code can be told apart by it."""
+    """The digest of drasp's own modules: between two versions, results of other code can be told apart by it."""
     package = Path(__file__).parents[1]
     made = sha256()
     for file in sorted(package.rglob("*.py")):
@@ -214,7 +214,7 @@ class Agenda:
         return Advance(len(self.finished), total, len(self.failed), running, self._left(jobs), unit, record)
 
     def _left(self, jobs: int) -> float | None:
-        """By the mean of finished units of the same group, or else of the same kind; None while there are none."""
+        """The seconds left, by the mean of finished units of the same group, or else kind; None without any."""
         means = {group: sum(each) / len(each) for group, each in self._seconds.items()}
         kinds: dict[str, list[float]] = defaultdict(list)
         for group, mean in means.items():

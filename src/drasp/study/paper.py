@@ -17,7 +17,7 @@ class PaperModel:
 
 @dataclass(frozen=True)
 class PaperSeeds:
-    """Of ten models that differ in their seed."""
+    """What became of ten models that differ in their seed."""
 
     decompiled: int
     generalised: int

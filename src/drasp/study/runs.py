@@ -72,7 +72,7 @@ def runs_of(records: Records) -> list[Decompilation]:
 
 
 def first_of_each(runs: Iterable[Decompilation]) -> Iterable[Decompilation]:
-    """Of each model the search with the smallest seed, by the fast method where there is one."""
+    """The search with the smallest seed of each model, by the fast method where there is one."""
     found: dict[Any, Decompilation] = {}
     for run in sorted(runs, key=lambda run: (run.spec["method"] != "fast", run.spec["seed"])):
         found.setdefault(run.identity, run)

@@ -28,7 +28,7 @@ _MODEL_FILES = ("config.json", "model.safetensors")
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one unit: it fails when it takes longer, or more memory."""
+    """The limits of one unit: it fails when it takes longer, or more memory."""
 
     minutes: float = 240.0
     memory_gb: float = 8.0

@@ -234,7 +234,7 @@ def _patiently(place: Path) -> Iterator[None]:
 
 @cache
 def _machine() -> str:
-    """This machine, since it was started, and the numbers that processes have in it: containers have their own."""
+    """The name of this machine, since it was started, and of its process numbers: containers have their own."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     space = Path("/proc/self/ns/pid")
     parts = [socket.gethostname()]
@@ -248,7 +248,7 @@ def _owner() -> dict[str, Any]:
 
 
 def _started(process: Any) -> str | None:
-    """When a process of this machine was started; None where there is none of that number."""
+    """The time when a process of this machine was started; None where there is none of that number."""
     try:
         # The name of a process, in brackets, may hold anything; the 20th field after it is its start.
         return Path(f"/proc/{int(process)}/stat").read_text().rpartition(")")[2].split()[19]

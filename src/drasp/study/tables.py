@@ -320,7 +320,7 @@ def _sites(run: Decompilation) -> set[str]:
 
 
 def _correlations(runs: Sequence[Decompilation], units: Path) -> list[float]:
-    """Of the tensors of selects and projects, for all pairs of pruned programs, which have equal lines."""
+    """The correlations of tensors of selects and projects, for all pairs of pruned programs, which have equal lines."""
     if len(runs) < 2:
         return []
     stored = [read_tensors_if_there(units / run.record["id"] / "pruned.safetensors") or {} for run in runs]

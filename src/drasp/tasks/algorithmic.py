@@ -55,7 +55,7 @@ def _distinct_numbers(rng: np.random.Generator, lengths: Array) -> Array:
 
 
 def _distinct_bigrams(rng: np.random.Generator, lengths: Array) -> Array:
-    """No pair of neighbours twice: the next symbol has odds by how many ways on from it are left."""
+    """Rows with no pair of neighbours twice: the next symbol has odds by how many ways on from it are left."""
     x = np.full((len(lengths), int(lengths.max(initial=0))), HOLE)
     todo = np.arange(len(lengths))
     while len(todo):
@@ -138,7 +138,7 @@ def _edit_bigrams(rng: np.random.Generator, x: Array, kind: EditKind) -> Array:
 
 
 def _edit_range(rng: np.random.Generator, x: Array, kind: EditKind) -> Array:
-    """Both ends move alike, which keeps the answer's length; nothing else does."""
+    """Ranges whose ends have both moved alike, which keeps the answer's length; nothing else does."""
     if kind != "all tokens":
         return x
     start = rng.integers(0, MAX_LENGTH - (x[:, 1] - x[:, 0]))

@@ -75,7 +75,7 @@ class Framed(Source):
         return None
 
     def edited(self, rng: np.random.Generator, inputs: Inputs, kind: EditKind) -> Rows:
-        """With tokens of x changed, and the answers to what they are now.
+        """The rows with tokens of x changed, and the answers to what they are now.
 
         Where there is no answer to that, the old one stays. Sizes may change with answers.
         """

@@ -45,7 +45,7 @@ def any_token(n_symbols: int) -> EditTokens:
 
 
 def swapped(rng: np.random.Generator, x: Int[Array, "n width"]) -> Int[Array, "n width"]:
-    """In each row, a token and another that differs from it change places."""
+    """The rows, in each of which a token and another that differs from it have changed places."""
     new, rows = x.copy(), np.arange(len(x))
     if not x.shape[1]:
         return new
@@ -59,7 +59,7 @@ def swapped(rng: np.random.Generator, x: Int[Array, "n width"]) -> Int[Array, "n
 def scatter(
     rng: np.random.Generator, places: Bool[Array, "n width"], counts: Int[Array, " n"]
 ) -> Bool[Array, "n width"]:
-    """In each row, marks as many of the places as `counts` says, any choice as likely as another."""
+    """Marks on as many of each row's places as `counts` says, any choice as likely as another."""
     keys = np.where(places, rng.random(places.shape, dtype=np.float32), np.float32(2))
     marked = np.zeros_like(places)
     np.put_along_axis(marked, keys.argsort(axis=1), np.arange(places.shape[1]) < counts[:, None], axis=1)

@@ -186,7 +186,7 @@ class Drawn(Source):
 
     @property
     def bins(self) -> Bins:
-        """As given; else terciles of the lengths that are drawn."""
+        """The bins as given; else terciles of the lengths that are drawn."""
         if self.given_bins is not None:
             return self.given_bins
         ordered = np.sort(self._probe.lengths)
@@ -225,7 +225,7 @@ class Drawn(Source):
         return pool.rows(chosen)
 
     def like(self, rng: np.random.Generator, inputs: Inputs) -> Rows:
-        """Of inputs of the same length, rather those with answers at the same positions; answers count where they did.
+        """Inputs of the same length, rather those with answers at the same positions; answers count where they did.
 
         Where there is no other, an input is given for itself.
         """
@@ -278,7 +278,7 @@ class Drawn(Source):
         return tokens
 
     def _any(self, rng: np.random.Generator, count: int) -> Rows:
-        """Of listed inputs without a draw, none comes a second time before all have come."""
+        """Inputs drawn or listed; of listed ones, none comes a second time before all have come."""
         if self.draw_inputs is not None:
             return self._drawn(rng, count)
         assert self._listed is not None

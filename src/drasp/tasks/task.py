@@ -112,7 +112,7 @@ class Inputs:
 
 
 class Source(ABC):
-    """Where a task's inputs come from. What is wrong with them is a `DraspError` that names the input."""
+    """The source of a task's inputs. What is wrong with them is a `DraspError` that names the input."""
 
     vocabulary: Vocabulary
 
@@ -138,7 +138,7 @@ class Source(ABC):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, count: int, shortest: int | None, longest: int | None) -> Rows:
-        """So many inputs of lengths in a range, or of any."""
+        """Draws so many inputs of lengths in a range, or of any."""
 
     @abstractmethod
     def of_lengths(self, rng: np.random.Generator, lengths: Int[Array, " n"]) -> Rows:
@@ -146,7 +146,7 @@ class Source(ABC):
 
     @abstractmethod
     def like(self, rng: np.random.Generator, inputs: Inputs) -> Rows:
-        """For each input another of its length, with answers at the same positions as far as there are such."""
+        """Draws another of its length for each input, with answers at the same positions as far as there are such."""
 
     @abstractmethod
     def edited(self, rng: np.random.Generator, inputs: Inputs, kind: EditKind) -> Rows:
@@ -203,7 +203,7 @@ class Task:
         longest: int | None = None,
         random_offsets: bool = True,
     ) -> Inputs:
-        """So many inputs, of any length or of those in a range."""
+        """Draws so many inputs, of any length or of those in a range."""
         least = self.lengths[0] if shortest is None else shortest
         most = self.lengths[-1] if longest is None else longest
         if not any(least <= n <= most for n in self.lengths):
@@ -230,7 +230,7 @@ class Task:
         return replace(self._inputs(listed, self._offsets(rng, listed.lengths)), every=True)
 
     def like(self, inputs: Inputs, rng: np.random.Generator) -> Inputs:
-        """For each input another of the same length, at an offset of its own."""
+        """Draws another of the same length for each input, at an offset of its own."""
         rows = self._from_source(lambda: self.source.like(rng, inputs))
         return self._inputs(rows, self._offsets(rng, rows.lengths))
 

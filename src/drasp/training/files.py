@@ -24,7 +24,7 @@ _WEIGHT, _MOMENT, _DROPOUT = "weight/", "moment/", "dropout"
 
 
 def state_file(out: Path) -> Path:
-    """Where the state of a run that will end in `out` is kept: beside it, until it ends."""
+    """The file of the state of a run that will end in `out`: beside it, until it ends."""
     return out.with_name(f"{out.name}.training")
 
 

@@ -27,7 +27,7 @@ MAX_NORM = 1.0
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """At a test: the accuracies of the bins are estimates from the first inputs, unless the model got far."""
+    """What a test found: the accuracies of the bins are estimates from the first inputs, unless the model got far."""
 
     step: int
     loss: float
@@ -104,7 +104,7 @@ class TrainingRun:
         return TrainingProgress(self.state.step, loss, tuple(shares), steps / (trained - start))
 
     def final_accuracies(self) -> Accuracies:
-        """On the test inputs of every bin, at offset 0 and at random offsets."""
+        """The accuracies on the test inputs of every bin, at offset 0 and at random offsets."""
         return accuracies(self.model, self.task, self.recipe.seed)
 
     def _train(self, steps: int) -> float:

@@ -13,13 +13,7 @@ from drasp.errors import DraspError
 from drasp.input_files import MAX_TENSORS, is_there, read_bytes
 from drasp.output_folder import check_output_folder, write_files
 from drasp.tasks import Task
-from drasp.training.files import (
-    load_state,
-    read_metrics,
-    save_state,
-    state_file,
-    write_model,
-)
+from drasp.training.files import load_state, read_metrics, save_state, state_file, write_model
 from drasp.training.loop import TrainingProgress, TrainingRun
 from drasp.training.recipe import OFFSETS, Metrics, Recipe, grid
 
@@ -31,7 +25,7 @@ Watch = Callable[[TrainingProgress], None]
 
 
 class InterruptedTrainingError(Exception):
-    """By Ctrl-C, with the state saved."""
+    """Training was interrupted by Ctrl-C, with the state saved."""
 
     def __init__(self, step: int) -> None:
         self.step = step

@@ -130,7 +130,7 @@ def _aggregated(program: Program, aggregate: Aggregate) -> str:
 
 
 def _looks(program: Program, aggregate: Aggregate) -> Look:
-    """Where an aggregate looks by all of its selectors."""
+    """The look of an aggregate by all of its selectors."""
     told = _telling(program, aggregate)
     if len(told) == 1:
         return _look(program, told[0])

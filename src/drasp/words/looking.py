@@ -144,7 +144,7 @@ def _highest(scores: Matrix, seen: Mask) -> Matrix:
 
 
 def _by_label(scores: Matrix, rows: Basis, columns: Basis, query: str, key: str, divided: bool) -> Look:
-    """For each query the keys that it scores highest; queries that look for the same are told together."""
+    """The keys that each query scores highest; queries that look for the same are told together."""
     queries, keys = heard(rows), heard(columns)
     part = scores[np.ix_(queries, keys)]
     spans = np.ptp(part, axis=1)
@@ -180,7 +180,7 @@ def _by_label(scores: Matrix, rows: Basis, columns: Basis, query: str, key: str,
 
 
 def _lead(row: Float[np.ndarray, " keys"]) -> float:
-    """By how much the best keys lead over the next."""
+    """The margin by which the best keys lead over the next."""
     ranks = levels(row, _STEP * float(np.ptp(row)))
     return float(row[ranks[0]].min() - row[ranks[1]].max()) if len(ranks) > 1 else 0.0
 

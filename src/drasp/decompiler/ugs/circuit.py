@@ -18,18 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from drasp.layers import Linear, Mlp, StreamNorm
-from drasp.sites import (
-    NO_COMPONENT,
-    OUT,
-    Component,
-    Edge,
-    Path,
-    Product,
-    Receiver,
-    Sender,
-    last_of,
-    through,
-)
+from drasp.sites import NO_COMPONENT, OUT, Component, Edge, Path, Product, Receiver, Sender, last_of, through
 from drasp.transformer import Transformer
 
 Level = Literal["components", "paths", "products"]
@@ -109,7 +98,7 @@ def whole(model: Transformer, log_variances: Float[Tensor, " receivers"] | None)
 
 
 def _attention_biases(model: Transformer, receiver: Receiver) -> Float[Tensor, " d_model"]:
-    """Of all layers that come before a receiver."""
+    """The sum of the attention biases of all layers that come before a receiver."""
     last = len(model.layers) if receiver == OUT else receiver.layer + (receiver.kind == "mlp")
     return sum((layer.attention.output.bias for layer in model.layers[:last]), torch.zeros_like(model.final_norm.bias))
 
@@ -180,7 +169,7 @@ def _along(circuit: Circuit, way: Sender, constant: Float[Tensor, " d_model"]) -
 
 
 def _with_live(circuit: Circuit) -> Circuit:
-    """Only what reaches the output, with nothing that is not used any more."""
+    """The circuit of what reaches the output, with nothing that is not used any more."""
     while True:
         live = live_components(circuit)
         edges = tuple(edge for edge in circuit.edges if edge.receiver == OUT or edge.receiver.component in live)
@@ -196,7 +185,7 @@ def _with_live(circuit: Circuit) -> Circuit:
 
 
 def live_components(circuit: Circuit) -> frozenset[Component]:
-    """Those that the output hears of."""
+    """The components that the output hears of."""
     live: set[Component] = set()
     while True:
         heard = [e.sender for e in circuit.edges if e.receiver == OUT or e.receiver.component in live]
@@ -275,7 +264,7 @@ def _mlp_of(circuit: Circuit, component: Component) -> Mlp:
 
 
 def _with_parts(circuit: Circuit, component: Component, ways: Sequence[Sender], means: Means) -> Circuit:
-    """With an MLP for each way: it hears what the linear norm divides, before gain and bias, which are part of it."""
+    """The circuit with an MLP for each way: it hears what the linear norm divides, and has gain and bias in it."""
     [receiver], mlp = component.receivers, _mlp_of(circuit, component)
     gain, average = norm_of(circuit.model, receiver).gain, means(circuit, ways)
     everything = sum((average[way] for way in ways), circuit.bias(receiver))

@@ -26,7 +26,7 @@ class GateRun:
 def next_coefficient(
     tried: Sequence[tuple[float, float]], span: tuple[float, float], intervals: int = 10
 ) -> float | None:
-    """For pairs of agreement and coefficient, the one to try next; None where nothing is left to try.
+    """The coefficient to try after some pairs of agreement and coefficient; None where nothing is left to try.
 
     It aims at the highest interval of agreement that holds no run: between those on both sides, or a factor beyond.
     """
@@ -53,7 +53,7 @@ def next_coefficient(
 
 
 def representative(runs: Sequence[GateRun], count: int) -> list[GateRun]:
-    """Of the runs that no other beats in both size and agreement, some that are spread evenly."""
+    """Some runs, spread evenly, of those that no other beats in both size and agreement."""
     best: list[GateRun] = []
     for run in sorted((run for run in runs if run.circuit is not None), key=lambda run: (run.size, -run.match)):
         if not best or run.match > best[-1].match:

@@ -30,7 +30,7 @@ Ending = Literal["settled", "out of steps", "given up", "cut off"]
 
 
 def sample_masks(theta: Float[Tensor, " gates"], rows: int, generator: torch.Generator) -> Float[Tensor, "rows gates"]:
-    """Between 0 and 1 in as many rows as the gate is undecided; the gradient is that of those rows, on average."""
+    """Masks, between 0 and 1 in as many rows as the gate is undecided; the gradient is that of these, on average."""
     p = theta.sigmoid()
     width = (p * (1 - p)).detach()
     u = torch.rand(rows, len(theta), generator=generator)
@@ -102,20 +102,16 @@ class Gates:
 
     @torch.no_grad()
     def pruned(self) -> Circuit:
-        """Without what is closed, with what has been learnt."""
+        """The circuit without what is closed, with what has been learnt."""
         pairs = zip(self.circuit.gates, self.theta.tolist(), strict=True)
         ablations = dict(zip(self.senders, self.ablations.detach(), strict=False))
         return detached(without(self.circuit, [gate for gate, theta in pairs if theta <= 0], ablations))
 
 
-def _learning(tensor: Tensor) -> Tensor:
-    return tensor.detach().clone().requires_grad_()
-
-
 def divergence(
     batch: Batch, logits: Float[Tensor, "#inputs #masks counted n_vocab"], output: Output
 ) -> Float[Tensor, ""]:
-    """From the model's answers, averaged over all that count, however many an input holds."""
+    """The KL divergence from the model's answers, averaged over all that count, however many an input holds."""
     model = batch.logits[:, None]
     if output == "softmax":
         known = model.log_softmax(-1)

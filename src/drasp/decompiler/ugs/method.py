@@ -188,7 +188,7 @@ class Method:
         return found
 
     def best(self, runs: Sequence[Continued]) -> list[Continued]:
-        """Those to go on with."""
+        """The runs to go on with."""
         chosen = representative([each.run for each in runs], self.settings.continued)
         return [next(each for each in runs if each.run is run) for run in chosen]
 

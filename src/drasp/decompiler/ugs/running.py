@@ -23,7 +23,7 @@ Values = Float[Tensor, "#inputs #masks #places d_model"]
 
 @dataclass(frozen=True, eq=False)
 class Masks:
-    """For every gate of a circuit how far it is open, in each row, and the constants that closed edges leave.
+    """How far every gate of a circuit is open, in each row, and the constants that closed edges leave.
 
     Constants learn only where nothing is kept, and what is learnt of a term of a key alone only where it is whole.
     """

@@ -13,16 +13,7 @@ from drasp.decompiler.ugs.circuit import Circuit, as_paths, as_products, before,
 from drasp.language.syntax import ONE, ElementWise, Network, Operand, Prediction, Program, Reference
 from drasp.layers import Mlp
 from drasp.program_writer import ProgramWriter
-from drasp.sites import (
-    NO_COMPONENT,
-    OUT,
-    POSITION,
-    TOKEN,
-    Component,
-    Path,
-    Receiver,
-    Sender,
-)
+from drasp.sites import NO_COMPONENT, OUT, POSITION, TOKEN, Component, Path, Receiver, Sender
 from drasp.streams import Term, merged
 from drasp.vocabulary import Output, Vocabulary
 
