@@ -22,7 +22,7 @@ SOURCE = ROOT / "src"
 
 # Who alone may import a package: beside itself, and the lists of public names.
 READERS = {
-    "cli": {"demo"},
+    "cli": {"__main__", "demo"},
     "study": {"cli"},
     "report": {"cli", "demo", "results", "study", "translation_result"},
     "results": {"cli", "demo", "study"},
