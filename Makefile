@@ -29,7 +29,7 @@ lint: setup
 
 # The documentation as a site, in out/site; what only this needs is installed here.
 docs: .venv/docs-ready
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .venv/docs-ready: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
