@@ -24,10 +24,11 @@ from drasp.study.engine import COMMAND, Agenda, Running, record_of, sweep
 from drasp.study.spec import Decompiling, Limits, Study, read_study
 from drasp.study.store import Store
 from drasp.study.tables import _comparable, all_tables
-from drasp.study.unit_record import check_decompilation, check_outcome
+from drasp.study.unit_record import check_outcome, check_tabled
 from drasp.study.units import Unit
 from drasp.study.work import shortened
 from drasp.tasks import TASKS
+from drasp.training.recipe import Recipe
 
 # Newer Pythons warn of copies of processes with threads; those of the test runner do not matter here.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -591,6 +592,8 @@ def test_records_of_units_are_looked_at_when_they_are_read(tmp_path):
         ({"spec": good["spec"] | {"task": "../../elsewhere"}}, "not those of unit", True),
         ({"result": good["result"] | {"frontier": [5]}}, "for frontier[0], found 5", False),
         ({"result": good["result"] | {"accuracy": {}}}, "result.accuracy: expected", False),
+        ({"processor_seconds": None}, "for processor_seconds, found None", False),
+        ({"peak_memory_mb": "x"}, "for peak_memory_mb, found 'x'", False),
     ):
         file.write_text(json.dumps(good | change))
         assert message in fails("tables", store.folder)
@@ -599,13 +602,32 @@ def test_records_of_units_are_looked_at_when_they_are_read(tmp_path):
     assert not (store.folder / "tables").exists()
 
 
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        (None, "spec.recipe: expected an object"),
+        ({"task": "sort"}, "spec.recipe: layers is missing"),
+        (asdict(Recipe("sort")) | {"lr": 2.0}, "spec.recipe: --lr 2.0"),
+        (asdict(Recipe("../elsewhere")), "spec.recipe.task: '../elsewhere' is not a task"),
+    ],
+)
+def test_trainings_of_others_are_looked_at_too(tmp_path, recipe, message):
+    store = opened(study_of("[[models]]\nnames = ['tomita1']\n[[decompile]]", tmp_path), tmp_path / "store")
+    unit = Unit("training", {"recipe": recipe}, "theirs")
+    measured = {"seconds": 1.0, "processor_seconds": 1.0, "peak_memory_mb": 1}
+    outcome = {"status": "done", "reason": None, "result": {"checkpoints": []}, **measured}
+    (store.units / unit.id).mkdir()
+    (store.units / unit.id / "unit.json").write_text(json.dumps(record_of(unit, outcome)))
+    assert message in fails("tables", store.folder)
+
+
 def test_no_figure_is_named_by_a_foreign_task():
     spec = {"task": "../../elsewhere", "model": {"name": "m", "digest": "d", "step": None}, **asdict(Decompiling())}
     unit = Unit("decompilation", spec, "odd")
     record = made_up(unit, 0)
     check_outcome(record, unit.id)  # whoever made it knows what an id is
     with pytest.raises(WrongFieldError, match=r"spec\.task"):
-        check_decompilation(record)
+        check_tabled(record)
 
 
 @pytest.mark.parametrize("what", ["", "/earlier", "/earlier/files"])

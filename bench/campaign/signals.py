@@ -28,7 +28,8 @@ SHORT = {
     "decompile TINY --out PLACE/found --pick 3": 1, "compile SMALL --out OUT": 1, "figures SMALL --format svg": 5,
     "report SMALL": 1, "explore PLACE": 1, "certify SMALL --task bin_majority --length 2 --out OUT/certificate.json": 1,
     "export SMALL --out OUT": 1, "import PLACE/nano.pt --out OUT": 1, "language (ab)* --out OUT/it.cr": 1,
-    "name SMALL TINY --task bin_majority --out OUT": 3, "tables PLACE/study": 5,
+    "name SMALL TINY --task bin_majority --out OUT": 1, "tables PLACE/study": 1,
+    "sweep PLACE/undone.toml --out PLACE/undone --quiet": 1,
 }  # fmt: skip
 LONG = (f"{FINDING} --out OUT", f"{LEARNING} --out OUT", f"{FINDING} --seeds 2 --out OUT")
 
