@@ -33,7 +33,7 @@ def test_bad_inputs_signals_and_surroundings_end_as_they_should(origin):
 def test_more_signals_and_surroundings(origin):
     work = origin.parent / "work"
     moved = signals.signals_at_moves("translate TINY --out RESULT", origin, work, most=24)
-    trained = signals.signals_in_long_work(signals.LONG[1], origin, work, moves=6, moments=3)
+    trained = signals.signals_in_long_work(list(signals.LONG)[1], origin, work, moves=6, moments=3)
     assert (moved.failed, trained.failed) == ([], [])
     assert (moved.tried.total(), trained.tried.total() >= 8) == (24, True)
     for name in ("two at once", "full disk"):

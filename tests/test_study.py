@@ -247,6 +247,25 @@ def test_a_lease_of_a_process_that_is_gone_is_free_at_once(tmp_path):
     assert store.claim(lease.unit) is not None
 
 
+def test_who_was_killed_while_it_asked_for_the_time_leaves_nothing(tmp_path):
+    study = study_of(LITTLE, tmp_path)
+    store = opened(study, tmp_path / "store")
+    unit, other = study.units()[:2]
+    lease = store.claim(unit)
+    assert lease is not None
+    clock = lease.file.with_suffix(".clock")
+    clock.symlink_to(tmp_path / "elsewhere")
+    assert store.claim(unit) is None
+    assert not clock.is_symlink()
+    assert not (tmp_path / "elsewhere").exists()
+    assert store.commit(lease, record_of(unit, {"status": "failed", "reason": "none", "seconds": 1.0}), {})
+    clock.touch()
+    begun = store.claim(other)
+    store.tidy()
+    assert begun is not None
+    assert list(clock.parent.iterdir()) == [begun.file]
+
+
 # ---------------------------------------------------------------------------------------- sweeps
 
 

@@ -130,7 +130,7 @@ class Store:
         there = self.finished()
         for folder in (self._leases, self._work):
             for left in folder.iterdir():
-                if left.name.removesuffix(".json") in there:
+                if left.stem in there:
                     shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
 
     def forget(self, unit_id: str) -> None:
@@ -175,7 +175,7 @@ class Store:
     def _is_free(self, file: Path) -> bool:
         try:
             found = read_json_if_there(file)
-            age = self._now() - file.stat().st_mtime if found else 0.0
+            age = self._now(file) - file.stat().st_mtime if found else 0.0
         except (DraspError, FileNotFoundError):
             return True  # damaged, or gone in this moment
         if found is None or age > LEASE_SECONDS:
@@ -184,11 +184,12 @@ class Store:
         same_place = found.get("machine") == here["machine"]
         return same_place and _started(found.get("process")) != found.get("started")
 
-    def _now(self) -> float:
+    def _now(self, file: Path) -> float:
         """The time by the clock of the file system, which is the same for all who use it."""
-        # Processes of two machines may have one number.
-        clock = self._leases / f".clock-{uuid.uuid4().hex}"
-        clock.touch()
+        # Only who has the unit's lock asks; where one was killed here, the next who asks takes its file away.
+        clock = file.with_suffix(".clock")
+        clock.unlink(missing_ok=True)
+        clock.touch(exist_ok=False)
         try:
             return clock.stat().st_mtime
         finally:
