@@ -188,6 +188,27 @@ def test_folders_that_are_no_store_of_this_version_are_refused(tmp_path):
     assert "--worker" in fails("sweep", spec, "--out", store.folder, "--worker", "--scheduler", "tcp://x:1")
 
 
+@pytest.mark.parametrize("killed_at", ["store", "units", "leases", "work"])
+def test_a_store_that_was_being_made_when_its_run_was_killed_is_made_again(tmp_path, monkeypatch, killed_at):
+    spec = tmp_path / "spec.toml"
+    spec.write_text("[[models]]\nnames = ['tomita1']\n[[decompile]]")
+    real, study = Path.mkdir, read_study(spec)
+
+    def mkdir(folder: Path, *given: Any, **more: Any) -> None:
+        if folder.name == killed_at:
+            raise KeyboardInterrupt
+        real(folder, *given, **more)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with pytest.raises(KeyboardInterrupt):
+        opened(study, tmp_path / "store")
+    monkeypatch.undo()
+    (tmp_path / "store").mkdir(exist_ok=True)
+    (tmp_path / "store/.study.json.drasp-lock").touch()
+    names = sorted(entry.name for entry in opened(study, tmp_path / "store").folder.iterdir())
+    assert names == ["leases", "study.json", "units", "work"]
+
+
 def test_a_folder_in_use_is_refused(tmp_path):
     from drasp.output_folder import reserved
 

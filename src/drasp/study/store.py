@@ -72,21 +72,25 @@ class Store:
     def open(self, name: str, text: str) -> None:
         """Makes the folder what it should be, or checks that it is: of this version, and of this or another spec.
 
-        A spec may have grown or shrunk since: units are what they are, whichever file asked for them.
+        A spec may have grown or shrunk since: units are what they are, whichever file asked for them. The file that
+        says so comes first, so that a folder which a killed run has left is known as a store.
         """
-        content = self.about()
-        if content is None and is_folder(self.folder) and any(self.folder.iterdir()):
-            raise DraspError(f"{self.folder}: holds other files; name an empty or a new folder for the study")
+        file = self.folder / STORE_FILE
+        with _patiently(file):
+            content = self.about()
+            others = [entry for entry in self.folder.iterdir() if entry.name != f".{STORE_FILE}.drasp-lock"]
+            if content is None and others:
+                raise DraspError(f"{self.folder}: holds other files; name an empty or a new folder for the study")
+            if content is None or (content.get("name"), content.get("spec")) != (name, text):
+                about = {
+                    "schema_version": SCHEMA_VERSION, "drasp_version": drasp_version(), "name": name, "spec": text
+                }  # fmt: skip
+                write_file(file, _json(about))
         for folder in (self.units, self._leases, self._work):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise DraspError(f"{folder}: cannot be made ({error.strerror}); choose another --out") from None
-        if content is None or (content.get("name"), content.get("spec")) != (name, text):
-            about = {
-                "schema_version": SCHEMA_VERSION, "drasp_version": drasp_version(), "name": name, "spec": text
-            }  # fmt: skip
-            write_file(self.folder / STORE_FILE, _json(about))
 
     def about(self) -> dict[str, Any] | None:
         """What the store says of itself; None where there is none yet."""
