@@ -153,7 +153,7 @@ def all_inputs(task: Task, length: int, everything: bool) -> Words | Listed:
     if count > most:
         fits = max((n for n in task.lengths if n < length and how_many(task, n, everything) <= most), default=None)
         would = f"; --length {fits} has {how_many(task, fits, everything):,}" if fits else ""
-        raise DraspError(f"--length {length}: up to {_number(count)} inputs, and {most:,} can be looked at{would}")
+        raise DraspError(f"--length {length}: up to {number_text(count)} inputs, and {most:,} can be looked at{would}")
     answer = framed(task).answer
     if isinstance(answer, Language):
         return _words(task, answer, length, everything)
@@ -165,7 +165,7 @@ def most_inputs(task: Task) -> int:
     return MOST_WORDS if isinstance(framed(task).answer, Language) else MOST_LISTED
 
 
-def _number(count: int) -> str:
+def number_text(count: int) -> str:
     return f"{count:,}" if count < 10**15 else f"{count / 10 ** (digits := len(str(count)) - 1):.1f}·10^{digits}"
 
 
