@@ -98,8 +98,13 @@ def part_inputs(mechanism: Mechanism, name: str, heard: Heard) -> tuple[Sender, 
 
 def known_swaps(reference: Transformer | Program, trials: Trials, number: int) -> dict[Hashable, Logits]:
     """What came of swaps in a reference on a batch: many programs are held to the same model, or the same program."""
-    of_all = reference.of_numbers if isinstance(reference, Program) else trials.found
-    return once(of_all, ("swaps", trials, number), dict)
+    match reference:
+        case Program():
+            return once(reference.of_numbers, ("swaps", trials, number), dict)
+        case model if model is trials.transformer:
+            return once(trials.found, ("swaps", number), dict)
+        case _:
+            return {}
 
 
 # ------------------------------------------------------------------------------------- in the model
