@@ -157,7 +157,7 @@ def _offsets(task: Task, length: int) -> list[list[int]]:
             raise DraspError(f"--offsets all: which offsets task {task.name} has is not known")
 
 
-def check_certificate(file: Path, task: Task | None = None) -> Certificate:
+def check_certificate(file: Path, task: Task | None = None, progress: Progress = silent) -> Certificate:
     """Reads a certificate and recomputes it; raises a `DraspError` that says in what it is wrong.
 
     Unlike the checker beside it, this also reads the program's text anew, and has the task's inputs anew: the task is
@@ -165,7 +165,7 @@ def check_certificate(file: Path, task: Task | None = None) -> Certificate:
     """
     try:
         content = checked_version(read_json(file, f"a certificate with schema_version {SCHEMA_VERSION}"))
-        check(content)
+        check(content, progress)
         claim, program = content["claim"], content["program"]
         stored = {name: torch.tensor(unpacked(each)) for name, each in program["stored"].items()}
         parsed = parse(program["text"], stored)
