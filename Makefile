@@ -40,7 +40,7 @@ page/node_modules/.ready: page/package-lock.json .venv/ready
 
 # The documentation as a site, in out/site; what only this needs is installed here.
 docs: .venv/docs-ready
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .venv/docs-ready: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'

@@ -5,7 +5,7 @@
     python bench/faults.py --only "signals: train"         portions whose names begin so
 
 An input is a folder with one file damaged or replaced, or an odd argument; the command is run in this process through
-`main`, and every fortieth by a process of its own. A failure is an exception that gets out or ends with 70 (a fault of
+`main`, and every 32nd by a process of its own. A failure is an exception that gets out or ends with 70 (a fault of
 drasp's own), a hang, more than one line on the error stream of a command that ends otherwise than with 0, a control
 character on a stream, code run that a folder holds, files left beside the output, and an end with 0 without the work.
 A signal is sent before or after a call that changes files, or in the middle of work. Then a folder must be whole, the
@@ -52,7 +52,7 @@ def portions(inputs: int, seed: int, place: Path) -> Mapping[str, Callable[[], T
         for begin in range(0, inputs, PORTION)
         for end in [min(begin + PORTION, inputs)]
     }
-    moves = {f"signals: {line}": partial(signals_at_moves, line, origin, work, step) for line, step in SHORT.items()}
+    moves = {f"signals: {line}": partial(signals_at_moves, line, origin, work) for line in SHORT}
     middle = {f"signals: {line}": partial(signals_in_long_work, line, origin, work) for line in LONG}
     around = {f"surroundings: {name}": tried for name, tried in surroundings(origin, work, seed).items()}
     return {**around, **moves, **middle, **drawn}

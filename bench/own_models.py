@@ -2,11 +2,12 @@
 
     python bench/own_models.py [--train] [NAME...]     goes on where it was stopped; --train only trains
 
-Models and results are in `build/own`, figures of all in own_models.json, and docs/own_models.md ends with their table.
-Seconds of training are those of the processor.
+Models and results are in `build/own`, figures of all in own_models.json, each with the commit that gave them, and
+docs/own_models.md ends with their table. Seconds of training are those of the processor.
 """
 
 import json
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ ROOT = Path(__file__).parents[1]
 MADE = ROOT / "build" / "own"
 FIGURES = Path(__file__).with_suffix(".json")
 PAGE = ROOT / "docs" / "own_models.md"
+HEADER = (
+    "| task | layers × heads × dim | right | verdict | lines | answered alike | lines that differ | seconds | commit |",
+    "|---" * 9 + "|",
+)
 BATCH, POOL, TEST, TEST_EVERY = 128, 20_000, 1000, 250
 
 
@@ -115,6 +120,7 @@ def decompiled(plan: TrainingPlan, folder: Path) -> dict:
         "inputs": record.samples,
         "seconds": record.seconds,
         "reasons": record.reasons,
+        "commit": subprocess.check_output(["git", "describe", "--always", "--dirty"], cwd=ROOT, text=True).strip(),
         "program": [str(line) for line in result.lines],
     }
 
@@ -139,20 +145,16 @@ def _write(file: Path, content: dict) -> None:
 
 
 def document() -> None:
-    """Gathers the figures of all models that are there, and renews the table, which ends the page."""
-    known = {
-        plan.task.name: {
-            part: json.loads(file.read_text())
-            for part in ("training", "figures")
-            if (file := MADE / plan.task.name / f"{part}.json").exists()
-        }
-        for plan in PLANS
-    }
+    """Puts the figures of all models that were made into those that are known, and renews the table on the page."""
+    known = json.loads(FIGURES.read_text())
+    for plan in PLANS:
+        files = [MADE / plan.task.name / f"{part}.json" for part in ("training", "figures")]
+        if all(file.exists() for file in files):
+            known[plan.task.name] = {file.stem: json.loads(file.read_text()) for file in files}
     FIGURES.write_text(json.dumps(known, indent=1) + "\n")
-    rows = [_row(plan, known[plan.task.name]) for plan in PLANS if len(known[plan.task.name]) == 2]
-    text, *_ = PAGE.read_text().partition("| task |")
-    header = ["| task | layers × heads × dim | right | verdict | lines | answered alike | seconds |", "|---" * 7 + "|"]
-    PAGE.write_text("\n".join([text.rstrip("\n") + "\n", *header, *rows]) + "\n")
+    text, *_ = PAGE.read_text().partition(HEADER[0])
+    rows = [_row(plan, known[plan.task.name]) for plan in PLANS]
+    PAGE.write_text("\n".join([text.rstrip("\n") + "\n", *HEADER, *rows]) + "\n")
 
 
 def _row(plan: TrainingPlan, known: dict) -> str:
@@ -161,7 +163,8 @@ def _row(plan: TrainingPlan, known: dict) -> str:
     verdict = found["verdict"] + (f" ({found['grade']})" if found["grade"] else "")
     size = f"{plan.layers} × {plan.heads} × {plan.dim}"
     cells = (plan.task.about, size, f"{known['training']['right']:.3f}", verdict, found["lines"], share)
-    return "| " + " | ".join(map(str, (*cells, round(found["seconds"])))) + " |"
+    differing = sum("is not all there is" in reason for reason in found["reasons"]) if found["grade"] else "–"
+    return "| " + " | ".join(map(str, (*cells, differing, round(found["seconds"]), found["commit"]))) + " |"
 
 
 if __name__ == "__main__":

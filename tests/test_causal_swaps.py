@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from causal_models import ANSWERS, SETS, lively, lively_gpt2, trials_of
 from drasp.causal import Mechanism
 from drasp.causal.origins import origin_of
-from drasp.causal.swaps import ProgramSwap, SwappedModel, SwappedProgram, model_swap, program_swap
+from drasp.causal.program_swaps import ProgramSwap, SwappedProgram, program_swap
+from drasp.causal.swaps import SwappedModel, model_swap
 from drasp.decompiler.components import Components, Means
 from drasp.edits import Replaced
 from drasp.errors import DraspError

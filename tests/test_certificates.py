@@ -507,6 +507,9 @@ _TAMPERINGS = {
     "automaton": _with_automaton,
     "endless": lambda c: c["claim"].update(all_strings=True, length=100, offsets=[[0, 100]]),
     "missing": lambda c: c["program"].pop("steps"),
+    "nothing found": lambda c: c.pop("found"),
+    "no name": lambda c: c["task"].pop("name"),
+    "assumptions": lambda c: c.update(assumptions="none"),
     "array": lambda c: c["program"]["library"]["op of logits1"].update(shape=[9, 10**9]),
 }
 

@@ -378,7 +378,9 @@ def test_the_command(tmp_path):
 
 
 def test_bad_input_ends_in_one_line(tmp_path):
-    assert "expression 'a(' over a" in fails("language", "a(")
+    assert "its brackets do not match; expected letters of a, | * + ? " in fails("language", "a(")
+    for unreadable in ("a b", "a{3,1}"):
+        assert "cannot be read; expected letters of" in fails("language", unreadable)
     assert "letter 'b' is not in the alphabet a" in fails("language", "ab", "--alphabet", "a")
     assert "no letters" in fails("language", "")
     assert "expected an expression, or --task" in fails("language")

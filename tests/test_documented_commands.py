@@ -8,6 +8,7 @@ import contextlib
 import re
 import runpy
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -175,6 +176,7 @@ def prepare(name: str, folder: Path) -> None:
     if name == "study.md":
         (folder / "studies").mkdir()
         (folder / "studies/smoke.toml").write_text(STUDY)
+        shutil.copytree(ROOT / "studies/results", folder / "studies/results")
     if name == "README.md":
         [source] = [block for block in python_blocks(TEXTS[name]) if "two_back = sequence_task" in block]
         (folder / "mine.py").write_text(source)

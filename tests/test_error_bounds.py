@@ -6,12 +6,12 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from mpmath import exp, mpf, sqrt
 
 from cases import CASES
-from drasp.certificates.bounds import BoundedLogits, BoundedRows, Matrix, activated, linear, softmax
+from drasp.certificates.bounds import BoundedLogits, BoundedRows, Matrix, activated, linear, normalised, softmax
 from drasp.certificates.checker import unpacked
 from drasp.certificates.findings import answers
 from drasp.certificates.functions import FUNCTIONS
@@ -171,20 +171,36 @@ def test_attention_weights_are_as_far_off_as_their_bound(scores, delta, rng):
     assert sum(abs(t - mpf(float(w))) for t, w in zip(true, weights[0], strict=True)) <= mpf(float(off[0]))
 
 
-@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 10**9))
-def test_products_lie_within_their_bound(rows, columns, seed):
-    """Entries of very different sizes, where float64 loses most."""
+_SIZES = st.just(1.0) | st.integers(-180, 170).map(lambda digits: 10.0**digits)
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 10**9), _SIZES, _SIZES, st.sampled_from([0.0, 1e-6]))
+@example(rows=4, columns=3, seed=0, size=1e-178, factor=1e140, moved=0.0)
+def test_products_lie_within_their_bound(rows, columns, seed, size, factor, moved):
+    """Entries of very different sizes, where float64 loses most; some so large or small that their squares are lost."""
     rng = np.random.default_rng(seed)
     x, m, shift = (
         rng.standard_normal(shape) * 10 ** rng.uniform(-12, 12, shape)
         for shape in ((1, rows), (rows, columns), (rows,))
     )
-    shift *= 1e-6
-    error = float(np.linalg.norm(shift)) * (1 + 1e-12)
-    found = linear(BoundedRows(x, np.array([error])), Matrix(m))
+    shift *= moved * size
+    x, m = x * size, m * factor
+    error = float(np.sqrt(sum(mpf(each) ** 2 for each in shift))) * (1 + 1e-12)
+    with np.errstate(all="ignore"):
+        found = linear(BoundedRows(x, np.array([error])), Matrix(m))
     true = [sum((mpf(x[0, i]) + mpf(shift[i])) * mpf(m[i, j]) for i in range(rows)) for j in range(columns)]
     off = sqrt(sum((t - mpf(float(v))) ** 2 for t, v in zip(true, found.value[0], strict=True)))
-    assert off <= mpf(float(found.error[0]))
+    assert np.isnan(found.error[0]) or off <= mpf(float(found.error[0]))
+
+
+@given(st.integers(1, 6), st.integers(0, 10**9), _SIZES, st.sampled_from([0.0, 1e-5]))
+def test_norms_lie_within_their_bound(width, seed, size, eps):
+    x = np.random.default_rng(seed).standard_normal((1, width)) * size
+    with np.errstate(all="ignore"):
+        found = normalised(BoundedRows.exact(x), eps)
+    root = sqrt(sum(mpf(each) ** 2 for each in x[0]) / width + mpf(eps))
+    off = sqrt(sum((mpf(each) / root - mpf(float(v))) ** 2 for each, v in zip(x[0], found.value[0], strict=True)))
+    assert np.isnan(found.error[0]) or off <= mpf(float(found.error[0]))
 
 
 def test_spectral_norms_are_not_too_small():

@@ -68,6 +68,19 @@ def test_task_files(tmp_path, code, message):
     assert not (tmp_path / "out").exists()
 
 
+def test_warnings_of_a_task_file_are_for_whoever_debugs(tmp_path):
+    """Python quotes the line that it warns of, which would be printed as it is."""
+    program = own_program(tmp_path)
+    task = own_task(tmp_path, "mine = answer_task('m', 'ab', lambda x: x)\n1.5[0] # \x1b[2J")
+    for debug in ((), ("--debug",)):
+        code = "from drasp.cli import main; main()"
+        words = [*debug, "verify", str(program), "tomita1", "--task", task]
+        ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, check=False)
+        assert b"\x1b" not in ended.stderr
+        assert (b"SyntaxWarning" in ended.stderr) == bool(debug)
+        assert debug or len(ended.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from drasp.errors import DraspError
 from drasp.input_files import read_bytes, read_json, read_tensors, read_text, read_together
@@ -86,6 +88,13 @@ def test_tensors_of_kinds_that_torch_does_not_have_are_refused(tmp_path):
     (tmp_path / "file").write_bytes(len(header).to_bytes(8, "little") + header + b"\0")
     with pytest.raises(DraspError, match="not a whole safetensors file"):
         read_tensors(tmp_path / "file")
+
+
+def test_tensors_are_read_in_one_order(tmp_path):
+    """Else what is written after them, such as `program.json`, would differ from run to run."""
+    names = [f"t{number}" for number in range(30)]
+    save_file({name: torch.zeros(1) for name in names}, tmp_path / "file")
+    assert list(read_tensors(tmp_path / "file")) == sorted(names)
 
 
 def test_files_of_a_folder_that_is_replaced_are_read_together(tmp_path):

@@ -9,7 +9,8 @@ import torch
 from browser import Opened, open_file
 from causal_models import ANSWERS, lively, trials_of
 from drasp.causal.mechanism import Mechanism
-from drasp.causal.swaps import ProgramSwap, SwappedModel, SwappedProgram, model_swap
+from drasp.causal.program_swaps import ProgramSwap, SwappedProgram
+from drasp.causal.swaps import SwappedModel, model_swap
 from drasp.causal.trials import Pairs
 from drasp.edits import Edit, Replaced
 from drasp.language import Interpreter, Program

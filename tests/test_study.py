@@ -24,10 +24,11 @@ from drasp.study.engine import COMMAND, Agenda, Running, record_of, sweep
 from drasp.study.spec import Decompiling, Limits, Study, read_study
 from drasp.study.store import Store
 from drasp.study.tables import _comparable, all_tables
-from drasp.study.unit_record import check_decompilation, check_outcome
+from drasp.study.unit_record import check_outcome, check_tabled
 from drasp.study.units import Unit
 from drasp.study.work import shortened
 from drasp.tasks import TASKS
+from drasp.training.recipe import Recipe
 
 # Newer Pythons warn of copies of processes with threads; those of the test runner do not matter here.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -187,6 +188,27 @@ def test_folders_that_are_no_store_of_this_version_are_refused(tmp_path):
     assert "--worker" in fails("sweep", spec, "--out", store.folder, "--worker", "--scheduler", "tcp://x:1")
 
 
+@pytest.mark.parametrize("killed_at", ["store", "units", "leases", "work"])
+def test_a_store_that_was_being_made_when_its_run_was_killed_is_made_again(tmp_path, monkeypatch, killed_at):
+    spec = tmp_path / "spec.toml"
+    spec.write_text("[[models]]\nnames = ['tomita1']\n[[decompile]]")
+    real, study = Path.mkdir, read_study(spec)
+
+    def mkdir(folder: Path, *given: Any, **more: Any) -> None:
+        if folder.name == killed_at:
+            raise KeyboardInterrupt
+        real(folder, *given, **more)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with pytest.raises(KeyboardInterrupt):
+        opened(study, tmp_path / "store")
+    monkeypatch.undo()
+    (tmp_path / "store").mkdir(exist_ok=True)
+    (tmp_path / "store/.study.json.drasp-lock").touch()
+    names = sorted(entry.name for entry in opened(study, tmp_path / "store").folder.iterdir())
+    assert names == ["leases", "study.json", "units", "work"]
+
+
 def test_a_folder_in_use_is_refused(tmp_path):
     from drasp.output_folder import reserved
 
@@ -244,6 +266,25 @@ def test_a_lease_of_a_process_that_is_gone_is_free_at_once(tmp_path):
     # The number is that of a living process, which was started at another time.
     lease.file.write_text(json.dumps(content | {"started": "1"}))
     assert store.claim(lease.unit) is not None
+
+
+def test_who_was_killed_while_it_asked_for_the_time_leaves_nothing(tmp_path):
+    study = study_of(LITTLE, tmp_path)
+    store = opened(study, tmp_path / "store")
+    unit, other = study.units()[:2]
+    lease = store.claim(unit)
+    assert lease is not None
+    clock = lease.file.with_suffix(".clock")
+    clock.symlink_to(tmp_path / "elsewhere")
+    assert store.claim(unit) is None
+    assert not clock.is_symlink()
+    assert not (tmp_path / "elsewhere").exists()
+    assert store.commit(lease, record_of(unit, {"status": "failed", "reason": "none", "seconds": 1.0}), {})
+    clock.touch()
+    begun = store.claim(other)
+    store.tidy()
+    assert begun is not None
+    assert list(clock.parent.iterdir()) == [begun.file]
 
 
 # ---------------------------------------------------------------------------------------- sweeps
@@ -591,6 +632,8 @@ def test_records_of_units_are_looked_at_when_they_are_read(tmp_path):
         ({"spec": good["spec"] | {"task": "../../elsewhere"}}, "not those of unit", True),
         ({"result": good["result"] | {"frontier": [5]}}, "for frontier[0], found 5", False),
         ({"result": good["result"] | {"accuracy": {}}}, "result.accuracy: expected", False),
+        ({"processor_seconds": None}, "for processor_seconds, found None", False),
+        ({"peak_memory_mb": "x"}, "for peak_memory_mb, found 'x'", False),
     ):
         file.write_text(json.dumps(good | change))
         assert message in fails("tables", store.folder)
@@ -599,13 +642,32 @@ def test_records_of_units_are_looked_at_when_they_are_read(tmp_path):
     assert not (store.folder / "tables").exists()
 
 
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        (None, "spec.recipe: expected an object"),
+        ({"task": "sort"}, "spec.recipe: layers is missing"),
+        (asdict(Recipe("sort")) | {"lr": 2.0}, "spec.recipe: --lr 2.0"),
+        (asdict(Recipe("../elsewhere")), "spec.recipe.task: '../elsewhere' is not a task"),
+    ],
+)
+def test_trainings_of_others_are_looked_at_too(tmp_path, recipe, message):
+    store = opened(study_of("[[models]]\nnames = ['tomita1']\n[[decompile]]", tmp_path), tmp_path / "store")
+    unit = Unit("training", {"recipe": recipe}, "theirs")
+    measured = {"seconds": 1.0, "processor_seconds": 1.0, "peak_memory_mb": 1}
+    outcome = {"status": "done", "reason": None, "result": {"checkpoints": []}, **measured}
+    (store.units / unit.id).mkdir()
+    (store.units / unit.id / "unit.json").write_text(json.dumps(record_of(unit, outcome)))
+    assert message in fails("tables", store.folder)
+
+
 def test_no_figure_is_named_by_a_foreign_task():
     spec = {"task": "../../elsewhere", "model": {"name": "m", "digest": "d", "step": None}, **asdict(Decompiling())}
     unit = Unit("decompilation", spec, "odd")
     record = made_up(unit, 0)
     check_outcome(record, unit.id)  # whoever made it knows what an id is
     with pytest.raises(WrongFieldError, match=r"spec\.task"):
-        check_decompilation(record)
+        check_tabled(record)
 
 
 @pytest.mark.parametrize("what", ["", "/earlier", "/earlier/files"])

@@ -83,9 +83,9 @@ def test_every_step_has_a_line_where_there_is_no_terminal():
         for record in RECORDS:
             report(record)
     assert text_of(made).splitlines() == [
-        "    1.0 s  cut something           9 edges left, agreement 0.990",
-        "    2.0 s  cut something           8 edges left, agreement 0.980",
-        "    3.0 s  cut edges               7 lines left, agreement 0.970",
+        "    1.0 s    9 edges left, agreement 0.990  cut something",
+        "    2.0 s    8 edges left, agreement 0.980  cut something",
+        "    3.0 s    7 lines left, agreement 0.970  cut edges",
     ]
 
 

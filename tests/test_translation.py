@@ -19,7 +19,7 @@ from drasp.running import run
 from drasp.sequences import Sequences
 from drasp.sites import OUT, NormSite, Receiver, Site
 from drasp.transformer import Shape, assemble, initial_weights
-from drasp.translation import MAX_LINES, theorem_lines, translate, translation_size
+from drasp.translation import MAX_LINES, MAX_NUMBERS, theorem_lines, translate, translation_size
 from drasp.vocabulary import Vocabulary
 from effort import examples, in_both, part
 from published import MODELS, needs_published_models
@@ -68,6 +68,7 @@ def test_random_models_have_the_logits_of_hugging_face(size):
         transformer = load_model(model)
         program = translate(transformer)
         assert program.lines == translation_size(transformer).total
+        assert sum(tensor.numel() for tensor in program.tensors.values()) == translation_size(transformer).numbers
         ids, positions = inputs(5, 8, options["seed"])
         difference = Interpreter(program, torch.float64)(ids, positions) - logits_of(model, ids, positions)
         assert difference.abs().max() <= 1e-4
@@ -127,6 +128,16 @@ def test_a_program_that_is_too_long_is_refused_with_its_size():
     size = translation_size(transformer)
     assert size.theorem == 331_700
     with pytest.raises(DraspError, match=rf"would have {size.total:,} lines .*at most {MAX_LINES:,} lines are built"):
+        translate(transformer)
+
+
+def test_a_program_whose_tensors_are_too_large_is_refused_with_their_size():
+    shape = Shape(n_vocab=5000, n_positions=2000, d_model=4, n_layers=2, n_heads=1, d_hidden=4)
+    transformer = assemble(shape, initial_weights(shape, seed=0))
+    size = translation_size(transformer)
+    assert size.numbers > 7000**2 + 14_000**2 + 28_000 * 5000
+    said = rf"tensors of {size.numbers:,} numbers \(1\.\d GB\); programs of at most {MAX_NUMBERS:,} are built"
+    with pytest.raises(DraspError, match=said):
         translate(transformer)
 
 

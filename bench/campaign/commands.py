@@ -18,7 +18,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, NoReturn
+from unittest.mock import patch
 
 import torch
 import typer
@@ -26,7 +28,7 @@ from safetensors.torch import load_file, save_file
 
 from drasp import output_folder
 from drasp.cli import main
-from drasp.study import work
+from drasp.study import engine, work
 from drasp.study.engine import _files_in, model_of, record_of
 from drasp.study.spec import read_study
 from drasp.study.store import Store
@@ -54,6 +56,13 @@ task = "bin_majority"
 quick = true
 tasks = ["bin_majority"]
 """
+# A study that has everything to do, which takes less than that.
+UNDONE = """name = "undone"
+[[train]]
+tasks = ["tomita1"]
+dims = [8]
+steps = 1
+"""
 # A program that can be compiled and exported, with a tensor of its own; a translation cannot.
 SMALL = """vocab = [0, 1, BOS, SEP, EOS, PAD]
 special = [BOS, SEP, EOS, PAD]
@@ -69,6 +78,8 @@ TRAP = f"from pathlib import Path\nPath(__file__).with_name({SPRUNG!r}).touch()\
 PROGRAM = re.compile(r"(program\.(drasp|safetensors|py|tex|json)|model\.safetensors|.+\.cr)")
 _CALLS = ("mkdir", "rename", "replace", "unlink", "rmdir", "link", "fsync")
 _LEFT = re.compile(r"\..+\.drasp-(lock|new|old)")
+_MAKING = re.compile(r"\.drasp-|undone/work/")
+_PROGRESS = re.compile(r"\[\d+/\d+, ")  # of a study that is not quiet
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # What each command that writes must have written when it ends with 0.
 _WRITTEN = {
@@ -116,11 +127,16 @@ def trap_pickle(folder: Path) -> bytes:
     return pickle.dumps(_Pickled(folder))
 
 
-def prepared(place: Path) -> None:
-    """What commands read: results, models, checkpoints, a study, a certificate, a task file; and traps beside them."""
+def prepared(origin: Path) -> None:
+    """What commands read: results, models, checkpoints, a study, a certificate, a task file; and traps beside them.
+
+    All is made in `work` beside its place, and then moved: a run that was begun knows its task by the file's path.
+    """
+    place = origin.with_name("work")
     shutil.copytree(ZOO_FOLDER / MODEL, place / "model")
     (place / "own.py").write_text(TASK)
     (place / "study.toml").write_text(STUDY)
+    (place / "undone.toml").write_text(UNDONE)
     (place / "small").mkdir()
     (place / "small/program.drasp").write_text(SMALL)
     save_file({"w": torch.eye(6)}, place / "small/program.safetensors")
@@ -150,6 +166,7 @@ def prepared(place: Path) -> None:
     for folder in (place / "model", place / "result"):
         (folder / "trap.py").write_text(TRAP)
         (folder / "pytorch_model.bin").write_bytes(trap_pickle(folder))
+    place.rename(origin)
 
 
 def _studied(file: Path, folder: Path) -> Path:
@@ -162,7 +179,8 @@ def _studied(file: Path, folder: Path) -> Path:
         assert lease is not None
         order = {"unit": unit.to_json(), "model": model_of(store, unit)}
         result = work._WORK[unit.kind](order, lease.work)
-        outcome = {"status": "done", "reason": None, "result": result, "seconds": 1.0, "peak_memory_mb": 1}
+        measured = {"seconds": 1.0, "processor_seconds": 1.0, "peak_memory_mb": 1}
+        outcome = {"status": "done", "reason": None, "result": result, **measured}
         store.commit(lease, record_of(unit, outcome), _files_in(lease.work / work.FILES))
         place = store.units / unit.id
     return place
@@ -193,7 +211,7 @@ def anew(origin: Path, place: Path, line: str = "PLACE") -> None:
     """Makes `place` a copy of `origin`, or of what a command names there."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    named = line.replace("PLACE/", "/").lower()
+    named = line.replace("PLACE/study.toml", "/study.toml TINY").replace("PLACE/", "/").lower()  # which has its model
     for entry in os.scandir(origin):
         if "place" in named or entry.name.partition(".")[0] in named:
             copy = shutil.copytree if entry.is_dir() else shutil.copy2
@@ -218,12 +236,18 @@ def called(arguments: Sequence[str]) -> Ended:
     """A command in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = _main(arguments)
+    return Ended(code, out.getvalue(), err.getvalue())
+
+
+def _main(arguments: Sequence[str]) -> int:
+    """The code with which a command ends. Units of a study are copies of this process."""
+    with patch.object(engine, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": CopiedUnit})):
         try:
             main(arguments)
-            code = 0
         except SystemExit as stop:
-            code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    return Ended(code, out.getvalue(), err.getvalue())
+            return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return 0
 
 
 def spawned(
@@ -295,17 +319,60 @@ def _become(
             os.dup2(file, number)
         sys.stdin, sys.stdout, sys.stderr = (open(n, "w" if n else "r", encoding="utf-8") for n in range(3))  # noqa: PTH123, SIM115
         before()
-        try:
-            main(arguments)
-            code = 0
-        except SystemExit as stop:
-            code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        code = _main(arguments)
         after()
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
             except OSError:  # Python ends with that then
                 code = 120
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+class CopiedUnit:
+    """A unit's process as `subprocess.Popen` gives it to a study: a copy of this one, which need not load torch."""
+
+    def __init__(self, _command: object, stdout: IO[bytes], **_more: object) -> None:
+        reading, writing = os.pipe()
+        self._code: int | None = None
+        self._child = os.fork()
+        if not self._child:
+            os.close(writing)
+            _become_unit((reading, stdout.fileno(), stdout.fileno()))
+        os.close(reading)
+        self.stdin = os.fdopen(writing, "wb")
+
+    def poll(self) -> int | None:
+        if self._code is None and (ended := os.waitpid(self._child, os.WNOHANG))[0]:
+            self._code = os.waitstatus_to_exitcode(ended[1])
+        return self._code
+
+    def wait(self, _seconds: float = 0) -> int:
+        while (code := self.poll()) is None:
+            time.sleep(0.01)
+        return code
+
+    def send_signal(self, which: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self._child, which)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _become_unit(streams: tuple[int, int, int]) -> NoReturn:
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, file in enumerate(streams):
+            os.dup2(file, number)
+        sys.stdin, sys.stdout, sys.stderr = (open(n, "w" if n else "r", encoding="utf-8") for n in range(3))  # noqa: PTH123, SIM115
+        work.main()
+        code = 0
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
@@ -345,8 +412,9 @@ def wrong_end(arguments: Sequence[str], ended: Ended, place: Path) -> str | None
     command = arguments[0]
     if ended.code == 70 or ended.code < 0 or "Traceback" in ended.err:
         return f"fault: {ended.code} {ended.err.strip()[-300:]}"
+    said = [line for line in ended.err.splitlines() if not _PROGRESS.match(line)]
     several = command in ("check", "explore")  # every mistake, and every result that is left out
-    lines = len(ended.err.splitlines())
+    lines = len(said)
     finding = (
         command in ("diff", "certify") and bool(ended.out) and not lines
     )  # a difference, or what refutes a program
@@ -400,7 +468,7 @@ def program_files(place: Path) -> dict[str, bytes]:
     return {
         str(file.relative_to(place)): file.read_bytes()
         for file in sorted(place.rglob("*"))
-        if PROGRAM.fullmatch(file.name) and ".drasp-" not in str(file.relative_to(place))
+        if PROGRAM.fullmatch(file.name) and not _MAKING.search(str(file.relative_to(place)))
     }
 
 
@@ -415,11 +483,13 @@ def interrupted(
             os.kill(child, which)
         status = os.waitpid(child, 0)[1]
         return not os.WIFEXITED(status) or os.WEXITSTATUS(status) != 0
-    made = 0
+    made, me = 0, os.getpid()
 
     def counted(real: Callable) -> Callable:
         def call_it(*given: object, **more: object) -> object:
             nonlocal made
+            if os.getpid() != me:  # a unit of a study
+                return real(*given, **more)
             made += 1
             mine = made
             if mine == call and not after:

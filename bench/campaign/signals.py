@@ -22,26 +22,27 @@ from campaign.commands import (
 )
 from drasp.training import session
 
-# At every move, or, where a command takes long and the same functions move its files, at every so-many-th.
-SHORT = {
-    "translate TINY --task bin_majority --out OUT": 1, "translate TINY --task bin_majority --out PLACE/found": 1,
-    "decompile TINY --out PLACE/found --pick 3": 1, "compile SMALL --out OUT": 1, "figures SMALL --format svg": 5,
-    "report SMALL": 1, "explore PLACE": 1, "certify SMALL --task bin_majority --length 2 --out OUT/certificate.json": 1,
-    "export SMALL --out OUT": 1, "import PLACE/nano.pt --out OUT": 1, "language (ab)* --out OUT/it.cr": 1,
-    "name SMALL TINY --task bin_majority --out OUT": 3, "tables PLACE/study": 5,
-}  # fmt: skip
-LONG = (f"{FINDING} --out OUT", f"{LEARNING} --out OUT", f"{FINDING} --seeds 2 --out OUT")
+SHORT = (
+    "translate TINY --task bin_majority --out OUT", "translate TINY --task bin_majority --out PLACE/found",
+    "decompile TINY --out PLACE/found --pick 3", "compile SMALL --out OUT", "figures SMALL --format svg",
+    "report SMALL", "explore PLACE", "certify SMALL --task bin_majority --length 2 --out OUT/certificate.json",
+    "export SMALL --out OUT", "import PLACE/nano.pt --out OUT", "language (ab)* --out OUT/it.cr",
+    "name SMALL TINY --task bin_majority --out OUT", "tables PLACE/study",
+    "sweep PLACE/undone.toml --out PLACE/undone --quiet",
+)  # fmt: skip
+# At every moment before or after a move, or, where the same functions move the files of several searches, at some.
+LONG = {f"{FINDING} --out OUT": 1, f"{LEARNING} --out OUT": 1, f"{FINDING} --seeds 2 --out OUT": 7}
 
 
-def signals_at_moves(line: str, origin: Path, place: Path, step: int = 1, most: int = 1000) -> Tally:
-    """A signal before and after each call of a short command, or of each `step`-th of these moments."""
+def signals_at_moves(line: str, origin: Path, place: Path, most: int = 1000) -> Tally:
+    """A signal before and after each call of a short command."""
     tally = Tally()
     arguments = located(line, place)
     anew(origin, place, line)
     old = program_files(place)
     called(arguments)
     whole = program_files(place)
-    for number in range(0, most, step):
+    for number in range(most):
         call, after = number // 2 + 1, bool(number % 2)
         anew(origin, place, line)
         which = SIGNALS[number % 3]
@@ -63,7 +64,7 @@ def signals_in_long_work(line: str, origin: Path, place: Path, moves: int = 1000
     called(arguments)
     seconds = time.monotonic() - begun
     whole = program_files(place)
-    for number in range(moves):
+    for number in range(0, moves, LONG[line]):
         anew(origin, place, line)
         which, call, after = SIGNALS[number % 3], number // 2 + 1, number % 2 == 1
         if not interrupted(arguments, which, call, after):
@@ -97,6 +98,7 @@ def _wrong_after(
         return "not a correct program"
     if program_files(place) != whole:
         return "another end"
-    if left := [*left_behind(place), *(path.name for path in begun if path.exists())]:
+    unfinished = [*begun, *place.glob("undone/leases/*"), *place.glob("undone/work/*")]
+    if left := [*left_behind(place), *(path.name for path in unfinished if path.exists())]:
         return f"left behind: {left}"
     return None

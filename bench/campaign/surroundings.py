@@ -67,10 +67,12 @@ _CLONE_NEWNS, _CLONE_NEWUSER = 0x20000, 0x10000000
 
 def _on_small_disk(place: Path, origin: Path, size: int, mode: str) -> None:
     """Gives this process a small file system of its own at a place."""
-    uid, libc = os.getuid(), ctypes.CDLL(None, use_errno=True)
+    uid, gid, libc = os.getuid(), os.getgid(), ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS):
         raise OSError(ctypes.get_errno(), "unshare")
     Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/gid_map").write_text(f"0 {gid} 1")  # no file can be made for a group that is not mapped
     subprocess.run(["sh", "-c", _MOUNT, "sh", str(size), str(place), str(origin), mode], check=True)
     os.chdir("/")
 

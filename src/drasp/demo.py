@@ -45,7 +45,7 @@ def main() -> None:
     print_program(console, result.program)
     console.print(f"\nIt answers as the model does on {result.final.match} inputs that the search has not seen.")
     if result.certificate is not None:
-        console.print(result.certificate.line, soft_wrap=True)
+        console.print(result.certificate.line)
     console.print()
     print_frontier(console, result.frontier, result.pick, result.final)
     console.print()
@@ -58,7 +58,7 @@ def main() -> None:
 
     console.print()
     console.rule("In words")
-    console.print(paragraph(result.program), soft_wrap=True)
+    console.print(paragraph(result.program))
     console.print()
     console.rule("Look at it")
     console.print(f"open in a browser: {(OUT / 'report.html').resolve().as_uri()}", soft_wrap=True)

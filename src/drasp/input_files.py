@@ -170,7 +170,7 @@ def content_digest(text: str, tensors: Mapping[str, Tensor]) -> str:
 
 def tensors_in(content: bytes, file: Path) -> dict[str, Tensor]:
     try:
-        return load(content)
+        return dict(sorted(load(content).items()))  # safetensors gives them in another order each time
     except (SafetensorError, KeyError, ValueError, TypeError, OverflowError, RuntimeError, AttributeError) as error:
         # Kinds of numbers that the file may name and torch does not have end as one of the others.
         raise DraspError(f"{file}: not a whole safetensors file ({error})") from None

@@ -51,6 +51,6 @@ def time_left(expected: Estimate, seconds: float) -> str:
 
 
 def pass_line(record: PassRecord) -> str:
-    """What a pass has done so far, in one line: seconds, its name, what is left, and agreement."""
+    """What a pass has done so far, in one line: seconds, what is left, agreement, and its name, which may be long."""
     left = f"{record.left:4} {record.unit} left, agreement {record.match_accuracy:.3f}"
-    return f"{record.seconds:7.1f} s  {record.name:20} {left}"
+    return f"{record.seconds:7.1f} s {left}  {record.name}"

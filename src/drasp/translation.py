@@ -12,15 +12,17 @@ from drasp.vocabulary import Output, Vocabulary
 from drasp.wiring import write_program
 
 MAX_LINES = 20_000
+MAX_NUMBERS = 250_000_000  # in tensors: a gigabyte in single precision, and several while they are made and written
 
 
 @dataclass(frozen=True)
 class TranslationSize:
-    """The lines of a translation: those of the theorem, and what biases and exact norms add."""
+    """The lines of a translation: those of the theorem, and what biases and exact norms add; the numbers in tensors."""
 
     theorem: int
     biases: int
     norms: int
+    numbers: int
 
     @property
     def total(self) -> int:
@@ -50,28 +52,37 @@ def translation_size(transformer: Transformer, edits: Mapping[Site, Edit] | None
     anatomy = transformer.anatomy
     theorem = theorem_lines(anatomy.n_layers, anatomy.n_heads, has_mlps=anatomy.has_mlps)
     norms = [NormSite(r) for r in (*(Receiver(i, "attention") for i in range(anatomy.n_layers)), OUT)]
-    exact = _lines_written(transformer, [anatomy.has_norms and norm not in (edits or {}) for norm in norms])
-    linear = _lines_written(transformer, [False] * len(norms))
-    return TranslationSize(theorem, linear - theorem, exact - linear)
+    exact, numbers = _written(transformer, [anatomy.has_norms and norm not in (edits or {}) for norm in norms])
+    linear, _ = _written(transformer, [False] * len(norms))
+    return TranslationSize(theorem, linear - theorem, exact - linear, numbers)
 
 
-def _lines_written(transformer: Transformer, exact: Sequence[bool]) -> int:
-    """`exact` says it of the attention norm of each layer and of the final norm."""
-    variables, lines, has_constant = 2, 0, False  # of the stream
+def _written(transformer: Transformer, exact: Sequence[bool]) -> tuple[int, int]:
+    """Lines, and numbers in their tensors; `exact` says it of the attention norm of each layer and the final norm."""
+    n_vocab, d_model = transformer.token_embedding.shape
+    variables, width = 2, n_vocab + transformer.n_positions  # of the stream, and the sum of their dimensions
+    lines, numbers, has_constant = 0, 0, False
     for layer, norm in zip(transformer.layers, exact, strict=False):
         # An exact norm makes the stream's constant a variable; any other leaves it one.
-        read = variables + (norm and has_constant)
+        read, wide = variables + (norm and has_constant), width + (norm and has_constant)
         fixed = bool(layer.attention_norm.bias.any()) or (has_constant and not norm)
         lines += norm
+        numbers += norm * wide * d_model
         for head in layer.attention.heads():
             has_query = fixed or bool(head.query_bias.any())
             lines += read**2 + has_query * read + read  # selects, key-only selects, aggregates
+            numbers += wide**2 + has_query * wide
             has_constant = has_constant or fixed or bool(head.value_bias.any())
         has_constant = has_constant or bool(layer.attention.output.bias.any())
-        variables += read * layer.attention.n_heads
-        lines += layer.mlp is not None
-        variables += layer.mlp is not None
-    return lines + exact[-1] + variables + (exact[-1] and has_constant) + 2
+        variables, width = variables + read * layer.attention.n_heads, width + wide * layer.attention.n_heads
+        if layer.mlp is not None:
+            hidden, output = layer.mlp.hidden, layer.mlp.output
+            numbers += (width + (transformer.anatomy.has_norms and has_constant)) * d_model
+            numbers += sum(tensor.numel() for each in (hidden, output) for tensor in (each.weight, each.bias))
+            lines, variables, width = lines + 1, variables + 1, width + d_model
+    last = exact[-1] and has_constant
+    numbers += exact[-1] * (width + last) * d_model + (width + last + 1) * n_vocab
+    return lines + exact[-1] + variables + last + 2, numbers
 
 
 def translate(
@@ -87,4 +98,10 @@ def translate(
     size = translation_size(transformer, edits)
     if size.total > MAX_LINES:
         raise DraspError(f"the translation would have {size}; programs of at most {MAX_LINES:,} lines are built")
+    if size.numbers > MAX_NUMBERS:
+        gigabytes = size.numbers * transformer.token_embedding.element_size() / 1e9
+        raise DraspError(
+            f"the translation would have tensors of {size.numbers:,} numbers ({gigabytes:.1f} GB); programs of at most "
+            f"{MAX_NUMBERS:,} are built, and `drasp decompile` builds none of the whole model"
+        )
     return write_program(transformer, edits or {}, vocabulary, output)

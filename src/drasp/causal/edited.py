@@ -2,6 +2,7 @@
 
 import torch
 
+from drasp.causal.program_swaps import said_before
 from drasp.causal.trials import Answers, Outcome, Trials, outcome
 from drasp.language import Interpreter, Program
 from drasp.tasks import EDITS, EditKind
@@ -12,9 +13,10 @@ def edited(program: Program, trials: Trials) -> dict[EditKind, Outcome]:
     """The cases that matter, for each kind of edit: the edited input is the source, all of which is taken."""
     interpreter = Interpreter.of(program)
     found: dict[EditKind, list[Outcome]] = {kind: [] for kind in EDITS}
-    for pairs in trials.batches:
+    for batch, pairs in enumerate(trials.batches):
         model = Answers(pairs.base_logits, pairs.source_logits)
-        ours = Answers(*(interpreter.run(side).logits for side in (pairs.base, pairs.source)))
+        before = said_before(program, trials, batch)
+        ours = Answers(before, interpreter.run(pairs.source).logits)
         for number, kind in enumerate(EDITS, 1):
             rows = (pairs.kinds == number).nonzero()[:, 0]
             found[kind].append(outcome(trials, pairs, model, ours, trials.margin, rows=rows))

@@ -9,11 +9,11 @@ from typing import TypeAlias, TypeVar
 
 import torch
 
-from drasp.causal.measures import Logits
 from drasp.causal.mechanism import Mechanism
-from drasp.causal.swaps import ProgramSwap, SwappedModel, SwappedProgram, known_swaps, model_swap, program_swap
+from drasp.causal.program_swaps import ProgramSwap, SwappedProgram, program_swap, said_before
+from drasp.causal.swaps import SwappedModel, known_swaps, model_swap
 from drasp.causal.trials import Answers, Outcome, Trials, median_margin, outcome
-from drasp.language import Interpreter, Program
+from drasp.language import Program
 from drasp.language.syntax import once
 from drasp.transformer import Transformer
 
@@ -68,11 +68,7 @@ def _margin(reference: Reference, trials: Trials) -> tuple[float, float]:
     if isinstance(reference, Transformer):
         return trials.margin, trials.clear.in_model
 
-    def before(number: int) -> Logits:
-        run, pairs = Interpreter.of(reference).run, trials.batches[number]
-        return once(known_swaps(reference, trials, number), "before", lambda: run(pairs.base).logits)
-
     def found() -> float:
-        return median_margin((before(number) for number in range(len(trials.batches))), trials)
+        return median_margin((said_before(reference, trials, n) for n in range(len(trials.batches))), trials)
 
     return once(reference.of_numbers, ("margin", trials), found), trials.clear.cut_down

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from drasp.causal.mechanism import Mechanism
-from drasp.causal.swaps import program_swap
+from drasp.causal.program_swaps import program_swap
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import Aggregate, ElementWise, Network, Norm, PrimitiveFunction, Project, Select, Statement
 

@@ -99,7 +99,8 @@ class Matrix:
 
     @cached_property
     def frobenius(self) -> float:
-        return float(np.sqrt((self.columns**2).sum())) * GROW
+        size = self.columns.max(initial=0)
+        return float(np.sqrt(((self.columns / (size or 1)) ** 2).sum()) * size) * GROW
 
     @cached_property
     def spectral(self) -> float:
@@ -116,7 +117,7 @@ def linear(x: BoundedRows, m: Matrix) -> BoundedRows:
     value = x.value @ m.value
     if x.is_exact and _is_exact_product(x, m, value):
         return BoundedRows.exact(value, x.over)
-    rounding = gamma(x.value.shape[1]) * m.frobenius * norms(x.value)
+    rounding = (gamma(x.value.shape[1]) * norms(x.value) + SMALL) * m.frobenius
     return BoundedRows(value, (x.error * m.spectral + rounding + SMALL) * GROW, x.over)
 
 
@@ -164,13 +165,15 @@ def root_mean_square(x: BoundedRows, eps: float) -> BoundedRows:
 def normalised(x: BoundedRows, eps: float) -> BoundedRows:
     """Rows divided by the root of their mean square plus eps.
 
-    The slope of this is at most one over that root, anywhere between the row and the true one.
+    The slope of this is at most one over that root, anywhere between the row and the true one. Where squares are too
+    large for float64, nothing is known.
     """
     width = x.value.shape[1]
     root = np.sqrt(np.einsum("ni,ni->n", x.value, x.value) / width + eps)
     value = x.value / root[:, None]
     least = root * (1 - gamma(width + 6)) - x.error / math.sqrt(width) * GROW
-    error = x.error / np.where(least > NEARLY_NOTHING, least, np.nan) + gamma(width + 10) * norms(value)
+    known = (least > NEARLY_NOTHING) & np.isfinite(root)
+    error = x.error / np.where(known, least, np.nan) + gamma(width + 10) * norms(value)
     return BoundedRows(value, (error + SMALL) * GROW)
 
 

@@ -23,6 +23,10 @@ from drasp.certificates.program_levels import ProgramLevels
 from drasp.certificates.tree import MOST_WORDS, Inputs, Listed, Side, Words
 
 SCHEMA_VERSION = 2
+ASSUMPTIONS = (
+    "Exact arithmetic on the stored numbers. Its distance from float64 is bounded for any order of summation, with "
+    "operations and square roots rounded to nearest, and exp, tanh, erf and powers within 4 units in the last place."
+)
 _TYPES = {"<f4": "float32", "<f8": "float64", "<i4": "int32", "|b1": "bool"}
 _CLOSE = 1e-6  # how far margins and errors of two computers may be apart, as a share
 
@@ -173,12 +177,17 @@ def check(content: Mapping[str, Any], progress: Progress = silent) -> None:
         weights = {name: unpacked(each) for name, each in model["weights"].items()} if model else {}
         if model and model_digest(model["eps"], model["layers"], weights) != model["digest"]:
             raise CertificateError("the model's digest is not that of its weights")
+        if model and not model["eps"] >= 0:
+            raise CertificateError("the model's eps is not 0 or more")
+        if content["assumptions"] != ASSUMPTIONS:
+            raise CertificateError("its assumptions are not those under which it is checked")
         found = recomputed(content, progress)
+        difference = _difference(content["found"], json.loads(json.dumps(found)), "found")
+        summary(content)  # nothing is missing of what it says
     except CertificateError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError, zlib.error) as error:
         raise CertificateError(f"not a whole certificate ({type(error).__name__}: {error})") from None
-    difference = _difference(content["found"], json.loads(json.dumps(found)), "found")
     if difference:
         raise CertificateError(f"it does not hold: {difference}")
 

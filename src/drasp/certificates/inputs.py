@@ -158,7 +158,7 @@ def all_inputs(task: Task, length: int, everything: bool) -> Words | Listed:
     if count > most:
         fits = max((n for n in task.lengths if n < length and how_many(task, n, everything) <= most), default=None)
         would = f"; --length {fits} has {how_many(task, fits, everything):,}" if fits else ""
-        raise DraspError(f"--length {length}: up to {_number(count)} inputs, and {most:,} can be looked at{would}")
+        raise DraspError(f"--length {length}: up to {number_text(count)} inputs, and {most:,} can be looked at{would}")
     if (rows := _every(task, everything)) is not None:
         short = rows.rows(rows.lengths <= length)
         return _in_order(task, short, np.full(len(short), short.targets is not None))
@@ -181,7 +181,7 @@ def _every(task: Task, everything: bool) -> Rows | None:
     return rows
 
 
-def _number(count: int) -> str:
+def number_text(count: int) -> str:
     return f"{count:,}" if count < 10**15 else f"{count / 10 ** (digits := len(str(count)) - 1):.1f}·10^{digits}"
 
 

@@ -90,7 +90,7 @@ class ModelLevels:
         """What a head mixes. The factor of scores is a rounded root, and its product is rounded again."""
         found = scores(query, keys, codes, len(self.tokens))
         value = found.value * scale
-        delta = (found.delta * scale + 4 * U * np.abs(value).max(1)) * GROW
+        delta = (found.delta * abs(scale) + 4 * U * np.abs(value).max(1)) * GROW
         return mixed(Scores(value, delta), values, codes, len(self.tokens))
 
     def norm(self, x: BoundedRows, name: str) -> BoundedRows:

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from contextvars import ContextVar
 from importlib.metadata import version
@@ -77,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     prepare_streams()
     _debug.set(False)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before, warned = signal.signal(signal.SIGTERM, signal.default_int_handler), warnings.showwarning
+    warnings.showwarning = _warned
     try:
         try:
             code = app(arguments, prog_name="drasp", standalone_mode=False)  # also for `python -m drasp`
@@ -92,8 +94,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _EXITS["interrupted"]
     finally:
         signal.signal(signal.SIGTERM, before)
+        warnings.showwarning = warned
     if isinstance(code, int) and code:
         sys.exit(code)
+
+
+def _warned(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
+    """Shows a warning of Python or a library, which may quote lines of a foreign task file, to whoever debugs."""
+    if _debug.get():
+        say(one_line(f"{filename}:{lineno}: {category.__name__}: {message}"), err=True)
 
 
 def _explained(error: Exception) -> int:

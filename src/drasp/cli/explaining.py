@@ -9,7 +9,7 @@ import typer
 
 from drasp.cli.programs import ProgramPath
 from drasp.errors import DraspError
-from drasp.terminal import say
+from drasp.terminal import SafeConsole, say
 
 if TYPE_CHECKING:
     from drasp.causal import Evidence, LineEvidence
@@ -73,7 +73,8 @@ def explain(
         say(json.dumps({"words": paragraph(loaded), "lines": said}, indent=2, ensure_ascii=False))
     else:
         say(loaded)
-        say(f"\n{paragraph(loaded)}")
+        console = SafeConsole(highlight=False)
+        console.print(f"\n{paragraph(loaded)}", soft_wrap=not console.is_terminal)  # a terminal breaks words in two
         if record is not None and record.verdict is not None:
             grade = f" ({record.grade})" if record.grade else ""
             names = f", {names_told(record.primitives)}" if record.primitives else ""

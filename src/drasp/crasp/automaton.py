@@ -66,9 +66,10 @@ class Automaton:
             raise DraspError(f"expression {expression!r}: letter {odd!r} is not in the alphabet {' '.join(found)}")
         try:
             nfa = NFA.from_regex(expression, input_symbols=set(found))
-        except (AutomatonException, RegexException) as error:
-            alphabet = ", ".join(found)
-            raise DraspError(f"expression {expression!r} over {alphabet}: {error}") from None
+        except (AutomatonException, RegexException):
+            why = "its brackets do not match" if expression.count("(") != expression.count(")") else "cannot be read"
+            expected = f"expected letters of {' '.join(found)}, | * + ? & {{m,n}} and brackets"
+            raise DraspError(f"expression {expression!r}: {why}; {expected}") from None
         dfa = _determined(nfa, found)
         if dfa is None:
             raise DraspError(f"expression {expression!r}: more than {MAX_SUBSETS:,} states, too many to decide")

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from drasp.certificates.checker import program_levels, program_tensors
 from drasp.certificates.findings import answers as certain_answers
+from drasp.certificates.inputs import number_text
 from drasp.certificates.lowering import lowered_program
 from drasp.certificates.tree import Walk, Words
 from drasp.crasp.interpreter import all_strings, answers
@@ -124,8 +125,8 @@ def checked_length(program: Program, length: int | None) -> int:
     if len(ordinary) ** length > MOST_STRINGS:
         most = _length_for(len(ordinary), length, MOST_STRINGS)
         raise DraspError(
-            f"length {length}: {len(ordinary) ** length:,} strings of {len(ordinary)} tokens, at most {MOST_STRINGS:,} "
-            f"are compared; --length {most} would do"
+            f"length {length}: {number_text(len(ordinary) ** length)} strings of {len(ordinary)} tokens, at most "
+            f"{MOST_STRINGS:,} are compared; --length {most} would do"
         )
     return length
 

@@ -77,9 +77,9 @@ def _written(expression: Expression) -> str:
         case Not(body):
             return f"(!{_written(body)})"
         case And(parts):
-            return _row(parts, "&&", "true")
+            return _row(parts, "&&", "(0 == 0)")
         case Or(parts):
-            return _row(parts, "||", "false")
+            return _row(parts, "||", "(0 == 1)")
         case Sum(parts):
             return _row(parts, "+", "0")
         case Compare(left, operator, right):

@@ -64,8 +64,8 @@ def _with_better_constants(search: Search, judge: EliminationJudge[Graph], state
         return graph
     plain = search.with_means(graph)
     enough = search.graph_match(graph) - search.settings.as_well
-    settled = partial(once, search.settled_means, what_is_cut(graph), lambda: judge.settle_longer(plain))
-    for constants in (lambda: plain, settled) if plain.is_like(graph) else ():
+    longer = partial(once, search.settled_means, what_is_cut(graph), lambda: judge.settle_longer(plain))
+    for constants in (lambda: plain, lambda: judge.settle(plain), longer) if plain.is_like(graph) else ():
         fresh = constants()
         if search.graph_match(fresh) >= enough and judge.spare(fresh) >= 0:
             return fresh
@@ -157,9 +157,10 @@ def _keeps_effects(search: Search, closely: bool, by_line: bool, before: Graph, 
     chosen, standards = search.settings, search.standards
     least = chosen.interchange_after_cuts if only_cut else chosen.interchange
     # What was lost before is not held against what goes now, nor an answer or two that happen to change.
-    return standards.interchange(after, closely) >= min(
-        least, standards.interchange(before, closely) - chosen.by_chance
-    )
+    if standards.keeps_effects(after, least, closely):
+        return True
+    had = standards.interchange(before, closely) - chosen.by_chance
+    return had < least and standards.keeps_effects(after, had, closely)
 
 
 def _norms_hear_less(before: Graph, after: Graph) -> bool:

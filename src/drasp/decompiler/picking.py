@@ -57,6 +57,7 @@ def picked(search: Search, graph: Graph, min_match: float, accept: Accept, namin
     ends: list[End] = []
     finish = partial(_END[naming], search, fresh=fresh, min_match=min_match)
     for pick in _promising(points, search.settings, min_match, search.max_lines):
+        search.note("take one of these", pick.lines, "lines", pick.match.value)
         ends.append(finish(pick))
         if ends[-1].final.grade == "complete":
             break
@@ -65,6 +66,7 @@ def picked(search: Search, graph: Graph, min_match: float, accept: Accept, namin
         for found in _longer(search, tried, min_match):
             pick = Point(found.program, fresh.match(answering(found.program)), found.complete, own=found.own)
             points = sorted([*(p for p in points if p.lines != pick.lines), pick], key=lambda point: point.lines)
+            search.note("take a longer one", pick.lines, "lines", pick.match.value)
             ends.append(finish(pick))
             if ends[-1].final.causal:
                 break

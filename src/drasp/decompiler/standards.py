@@ -7,7 +7,7 @@ answers stay when all of that comes from another input, instead of being a const
 `drasp.causal`, on a small set of inputs and on graphs instead of programs.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -32,6 +32,7 @@ class Standards:
         self.trials, self.transformer, self.settings = trials, trials.transformer, settings
         self.sources: dict[tuple[int, Site], Tensor] = {}
         self.swapped: dict[Hashable, Tensor] = {}
+        self.effects: dict[Component, float] = {}  # the last share alike of each
 
     def spare(self, graph: Graph) -> float:
         """By how much the graph does what the model does, as far as a look tells; below 0 it does not."""
@@ -101,38 +102,51 @@ class Standards:
         model = Answers(pairs.source_logits, pairs.base_logits)
         return outcome(self.trials, pairs, model, Answers(said, said), self.trials.margin)
 
-    @torch.no_grad()
     def interchange(self, graph: Graph, near: bool = True) -> float:
         """The share of answers alike in the graph and in the model when a head or an MLP comes from a source, where
         that changes an answer of either: of the component where it is lowest. Answers `near` to another one count as
         well, or not; of these some more may differ.
         """
-        clearly, nearly = once(graph.measured, (self, "interchange"), lambda: self._interchange(graph))
-        return min(clearly, nearly + self.settings.more_of_near) if near else clearly
+        return min((self._effect(graph, c, near) for c in self._used(graph)), default=1.0)
 
-    def _interchange(self, graph: Graph) -> tuple[float, float]:
-        """Of answers that are clear, and of those with the ones that are near to another."""
-        used = [c for c in self.transformer.anatomy.senders if c.receivers and graph.is_used(c)]
-        record, forward = Forward(self.transformer, graph.edits, used), Forward(self.transformer, graph.edits)
+    def keeps_effects(self, graph: Graph, least: float, near: bool = True) -> bool:
+        """Whether that share is at least so large: components that did worst elsewhere are looked at first."""
+        used = sorted(self._used(graph), key=lambda component: self.effects.get(component, 1.0))
+        return all(self._effect(graph, component, near) >= least for component in used)
+
+    def _used(self, graph: Graph) -> list[Component]:
+        return [c for c in self.transformer.anatomy.senders if c.receivers and graph.is_used(c)]
+
+    def _effect(self, graph: Graph, component: Component, near: bool) -> float:
+        """That share for one component."""
+        clearly, nearly = once(graph.measured, (self, component), lambda: self._interchanged(graph, component))
+        self.effects[component] = min(clearly, nearly + self.settings.more_of_near)
+        return self.effects[component] if near else clearly
+
+    @torch.no_grad()
+    def _interchanged(self, graph: Graph, component: Component) -> tuple[float, float]:
+        """The share alike of answers that are clear, and of those with the ones that are near to another."""
+        before, sources = once(graph.measured, (self, "unswapped"), lambda: self._unswapped(graph))
         margins = self.settings.clear_of_norms, CLEAR
-        found: dict[tuple[Component, float], list[Cases]] = {(c, clear): [] for c in used for clear in margins}
+        found: list[list[Cases]] = [[] for _ in margins]
         for number, pairs in enumerate(self.trials.batches):
-            source = Sequences(pairs.source.ids, pairs.source.positions)
             base = Sequences(pairs.base.ids, pairs.base.positions)
-            ours, before = record(source).values, forward(pairs.base).logits
-            for component in used:
-                edits = {**graph.edits, component: Replaced(ours[component])}
-                after = pairs.at_counted(Forward(self.transformer, edits)(base).logits)
-                sides = Answers(pairs.base_logits, self._swapped(number, pairs, component)), Answers(before, after)
-                for clear in margins:
-                    seen = outcome(self.trials, pairs, *sides, self.trials.margin, clear)
-                    found[component, clear].append(seen.cases)
+            edits = {**graph.edits, component: Replaced(sources[number][component])}
+            after = pairs.at_counted(Forward(self.transformer, edits)(base).logits)
+            sides = Answers(pairs.base_logits, self._swapped(number, pairs, component)), Answers(before[number], after)
+            for cases, clear in zip(found, margins, strict=True):
+                cases.append(outcome(self.trials, pairs, *sides, self.trials.margin, clear).cases)
+        clearly, nearly = (Cases.joined(cases).values for cases in found)
+        few = len(clearly) < FEWEST, len(nearly) < FEWEST
+        return 1.0 if few[0] else float(clearly.mean()), 1.0 if few[1] else float(nearly.mean())
 
-        def least(clear: float) -> float:
-            every = (Cases.joined(found[component, clear]) for component in used)
-            return min((float(cases.values.mean()) for cases in every if len(cases) >= FEWEST), default=1.0)
-
-        return least(margins[0]), least(margins[1])
+    @torch.no_grad()
+    def _unswapped(self, graph: Graph) -> tuple[list[Tensor], list[Mapping[Site, Tensor]]]:
+        """What the graph says of all bases, and what its components are on all sources."""
+        said, record = Forward(self.transformer, graph.edits), Forward(self.transformer, graph.edits, self._used(graph))
+        sources = (Sequences(pairs.source.ids, pairs.source.positions) for pairs in self.trials.batches)
+        before = [said(pairs.base).logits for pairs in self.trials.batches]
+        return before, [record(source).values for source in sources]
 
     def _swapped(self, number: int, pairs: Pairs, component: Component) -> Tensor:
         """What the model says when a component comes from the sources."""

@@ -21,7 +21,7 @@ from drasp.study.figures import study_figures
 from drasp.study.runs import runs_of
 from drasp.study.store import STORE_FILE, Store
 from drasp.study.tables import Cell, Table, all_tables
-from drasp.study.unit_record import check_decompilation
+from drasp.study.unit_record import check_tabled
 from drasp.terminal import one_line
 
 _MADE = re.compile(r"tables\.(md|tex|json|html)|([a-h]\d?|cost|failed)\.csv|(frontiers|checkpoints)(-.+)?\.(pdf|svg)")
@@ -65,8 +65,8 @@ def _records(store: Store) -> tuple[list[dict[str, Any]], list[str]]:
     for unit_id in sorted(store.finished()):
         try:
             record = store.record(unit_id)
-            if record["kind"] == "decompilation" and record["status"] == "done":
-                check_decompilation(record)
+            if record["status"] == "done":
+                check_tabled(record)
             records.append(record)
         except DraspError as error:
             remarks.append(f"left out {error}")

@@ -72,21 +72,25 @@ class Store:
     def open(self, name: str, text: str) -> None:
         """Makes the folder what it should be, or checks that it is: of this version, and of this or another spec.
 
-        A spec may have grown or shrunk since: units are what they are, whichever file asked for them.
+        A spec may have grown or shrunk since: units are what they are, whichever file asked for them. The file that
+        says so comes first, so that a folder which a killed run has left is known as a store.
         """
-        content = self.about()
-        if content is None and is_folder(self.folder) and any(self.folder.iterdir()):
-            raise DraspError(f"{self.folder}: holds other files; name an empty or a new folder for the study")
+        file = self.folder / STORE_FILE
+        with _patiently(file):
+            content = self.about()
+            others = [entry for entry in self.folder.iterdir() if entry.name != f".{STORE_FILE}.drasp-lock"]
+            if content is None and others:
+                raise DraspError(f"{self.folder}: holds other files; name an empty or a new folder for the study")
+            if content is None or (content.get("name"), content.get("spec")) != (name, text):
+                about = {
+                    "schema_version": SCHEMA_VERSION, "drasp_version": drasp_version(), "name": name, "spec": text
+                }  # fmt: skip
+                write_file(file, _json(about))
         for folder in (self.units, self._leases, self._work):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise DraspError(f"{folder}: cannot be made ({error.strerror}); choose another --out") from None
-        if content is None or (content.get("name"), content.get("spec")) != (name, text):
-            about = {
-                "schema_version": SCHEMA_VERSION, "drasp_version": drasp_version(), "name": name, "spec": text
-            }  # fmt: skip
-            write_file(self.folder / STORE_FILE, _json(about))
 
     def about(self) -> dict[str, Any] | None:
         """What the store says of itself; None where there is none yet."""
@@ -130,7 +134,7 @@ class Store:
         there = self.finished()
         for folder in (self._leases, self._work):
             for left in folder.iterdir():
-                if left.name.removesuffix(".json") in there:
+                if left.stem in there:
                     shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
 
     def forget(self, unit_id: str) -> None:
@@ -175,7 +179,7 @@ class Store:
     def _is_free(self, file: Path) -> bool:
         try:
             found = read_json_if_there(file)
-            age = self._now() - file.stat().st_mtime if found else 0.0
+            age = self._now(file) - file.stat().st_mtime if found else 0.0
         except (DraspError, FileNotFoundError):
             return True  # damaged, or gone in this moment
         if found is None or age > LEASE_SECONDS:
@@ -184,11 +188,12 @@ class Store:
         same_place = found.get("machine") == here["machine"]
         return same_place and _started(found.get("process")) != found.get("started")
 
-    def _now(self) -> float:
+    def _now(self, file: Path) -> float:
         """The time by the clock of the file system, which is the same for all who use it."""
-        # Processes of two machines may have one number.
-        clock = self._leases / f".clock-{uuid.uuid4().hex}"
-        clock.touch()
+        # Only who has the unit's lock asks; where one was killed here, the next who asks takes its file away.
+        clock = file.with_suffix(".clock")
+        clock.unlink(missing_ok=True)
+        clock.touch(exist_ok=False)
         try:
             return clock.stat().st_mtime
         finally:

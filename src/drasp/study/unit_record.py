@@ -1,6 +1,6 @@
 """What the record of a finished unit must be: looked at when it is read, since a study's folder may be anybody's."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
@@ -24,6 +24,15 @@ class _Outcome:
     seconds: float
     drasp_version: str
     code: str
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What a unit took that was finished."""
+
+    seconds: float
+    processor_seconds: float
+    peak_memory_mb: int
 
 
 @dataclass(frozen=True)
@@ -112,24 +121,37 @@ def check_outcome(content: Mapping[str, Any], unit_id: str) -> None:
         typed(_Trained, found.result)
 
 
-def check_decompilation(content: Mapping[str, Any]) -> None:
-    """What tables go by, in the record of a decompilation that was finished."""
-    spec, result = typed(_Searched, content["spec"]), typed(_Found, content["result"])
+def check_tabled(content: Mapping[str, Any]) -> None:
+    """What tables go by, in the record of a unit that was finished."""
+    typed(_Measured, content)
+    if content["kind"] == "training":
+        _check_recipe(lambda: typed(Recipe, content["spec"].get("recipe")), "spec.recipe")
+    else:
+        _check_decompilation(typed(_Searched, content["spec"]), typed(_Found, content["result"]))
+
+
+def _check_decompilation(spec: _Searched, result: _Found) -> None:
     if spec.task not in TASKS:
         raise WrongFieldError(f"spec.task: {spec.task!r} is not a task of drasp's own")
     if "name" in spec.model:
         typed(_Existing, spec.model)
     else:
         known = asdict(typed(_Grown, spec.model))
-        try:
-            Recipe(**{name: known[name] for name in known if name not in ("training", "step")})
-        except DraspError as error:
-            raise WrongFieldError(f"spec.model: {error}") from None
-        if known["task"] not in TASKS:
-            raise WrongFieldError(f"spec.model.task: {known['task']!r} is not a task of drasp's own")
+        _check_recipe(
+            lambda: Recipe(**{name: known[name] for name in known if name not in ("training", "step")}), "spec.model"
+        )
     if not all(result.accuracy.get(offsets) for offsets in OFFSETS):
         raise WrongFieldError(f"result.accuracy: expected {' and '.join(OFFSETS)}")
     if result.verdict not in get_args(Verdict):
         raise WrongFieldError(f"result.verdict: expected one of {', '.join(get_args(Verdict))}")
     if result.verdict == "decompiled" and result.pruned_match_accuracy is None:
         raise WrongFieldError("result.pruned_match_accuracy is missing")
+
+
+def _check_recipe(read: Callable[[], Recipe], where: str) -> None:
+    try:
+        task = read().task
+    except (DraspError, WrongFieldError) as error:
+        raise WrongFieldError(f"{where}: {error}") from None
+    if task not in TASKS:
+        raise WrongFieldError(f"{where}.task: {task!r} is not a task of drasp's own")
