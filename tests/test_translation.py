@@ -11,16 +11,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drasp.decompiler.pipeline import decompile
 from drasp.edits import Edit, Replaced
 from drasp.errors import DraspError
 from drasp.language import Interpreter, check, to_python
 from drasp.model_files import load_model
+from drasp.program_writer import MAX_NUMBERS, TooLargeError
 from drasp.running import run
 from drasp.sequences import Sequences
+from drasp.settings import QUICK
 from drasp.sites import OUT, NormSite, Receiver, Site
+from drasp.tasks import TASKS
 from drasp.transformer import Shape, assemble, initial_weights
-from drasp.translation import MAX_LINES, MAX_NUMBERS, theorem_lines, translate, translation_size
+from drasp.translation import MAX_LINES, theorem_lines, translate, translation_size
 from drasp.vocabulary import Vocabulary
+from drasp.wiring import write_program
+from drasp.zoo import ZOO_FOLDER
 from effort import examples, in_both, part
 from published import MODELS, needs_published_models
 from random_models import linearise, logits_of, random_gpt2
@@ -139,6 +145,15 @@ def test_a_program_whose_tensors_are_too_large_is_refused_with_their_size():
     said = rf"tensors of {size.numbers:,} numbers \(1\.\d GB\); programs of at most {MAX_NUMBERS:,} are built"
     with pytest.raises(DraspError, match=said):
         translate(transformer)
+
+
+def test_a_model_is_decompiled_whose_translation_would_be_too_large(monkeypatch):
+    """Where heads look from positions to positions is the largest table, and not in the program that is left."""
+    monkeypatch.setattr("drasp.program_writer.MAX_NUMBERS", 20_000)
+    with pytest.raises(TooLargeError, match="more than 20,000 numbers, one of them of 154 by 154"):
+        write_program(load_model(ZOO_FOLDER / "bin_majority"), {}, TASKS["bin_majority"].vocabulary, "softmax")
+    found = decompile(ZOO_FOLDER / "bin_majority", TASKS["bin_majority"], settings=QUICK)
+    assert (found.verdict, found.program.lines) == ("decompiled", 3)
 
 
 def test_a_model_without_layers_is_one_project():

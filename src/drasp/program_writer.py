@@ -6,8 +6,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from drasp.errors import DraspError
 from drasp.language.syntax import Aggregate, Operand, Project, Reference, Select, Statement, TensorName
 from drasp.sites import OUT, POSITION, TOKEN, Component, Edge, Receiver, Site, joined
+
+MAX_NUMBERS = 250_000_000  # in tables of a program: a gigabyte in single precision, several while they are made
+
+
+class TooLargeError(DraspError):
+    """A program whose tables would fill the memory."""
 
 
 class ProgramWriter:
@@ -15,6 +22,7 @@ class ProgramWriter:
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
+        self.numbers = 0
         self.statements: list[Statement] = []
         self.tensors: dict[str, Tensor] = {}
         self.counts: dict[str, int] = {}
@@ -52,6 +60,15 @@ class ProgramWriter:
             return found
 
         return [replace(s, sites=joined(self.sites[s.name], edges(s.name))) for s in self.statements]
+
+    def make_room(self, rows: int, columns: int) -> None:
+        """Before a table is computed: tokens and positions, squared, may be more than there is memory."""
+        self.numbers += rows * columns
+        if self.numbers > MAX_NUMBERS:
+            raise TooLargeError(
+                f"the program would have tables of more than {MAX_NUMBERS:,} numbers, one of them of {rows:,} by "
+                f"{columns:,}; expected a model of fewer tokens and positions, or one that can do without more"
+            )
 
     def select(self, query: Operand, key: Operand, tensor: Tensor, head: Component) -> str:
         name = self.fresh("s")

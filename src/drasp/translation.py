@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from drasp.edits import Edit
 from drasp.errors import DraspError
 from drasp.language.syntax import Program
+from drasp.program_writer import MAX_NUMBERS, TooLargeError
 from drasp.sites import OUT, NormSite, Receiver, Site
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output, Vocabulary
 from drasp.wiring import write_program
 
 MAX_LINES = 20_000
-MAX_NUMBERS = 250_000_000  # in tensors: a gigabyte in single precision, and several while they are made and written
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def translate(
         raise DraspError(f"the translation would have {size}; programs of at most {MAX_LINES:,} lines are built")
     if size.numbers > MAX_NUMBERS:
         gigabytes = size.numbers * transformer.token_embedding.element_size() / 1e9
-        raise DraspError(
+        raise TooLargeError(
             f"the translation would have tensors of {size.numbers:,} numbers ({gigabytes:.1f} GB); programs of at most "
-            f"{MAX_NUMBERS:,} are built, and `drasp decompile` builds none of the whole model"
+            f"{MAX_NUMBERS:,} are built"
         )
     return write_program(transformer, edits or {}, vocabulary, output)

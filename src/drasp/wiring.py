@@ -149,7 +149,10 @@ def write_program(
             model.send(mlp, _write_mlp(writer, mlp, layer.mlp, layer.mlp_norm, model))
     reading = _written_reading(writer, model.seen(OUT), transformer.final_norm, model.divisors(OUT), OUT)
     unembedding = transformer.unembedding.double()
-    names = [writer.project(operand, matrix @ unembedding.T, senders) for operand, matrix, senders in reading.merged()]
+    names: list[str] = []
+    for operand, matrix, senders in reading.merged():
+        writer.make_room(len(matrix), len(unembedding))
+        names.append(writer.project(operand, matrix @ unembedding.T, senders))
     fixed = sum_of(through_matrix(reading.constant, unembedding.T), bias_of(transformer.unembedding_bias))
     names.append(writer.project(ONE, unembedding.new_zeros(1, len(unembedding)) if fixed is None else fixed[None], ()))
     writer.add(Prediction(output, tuple(Reference(name) for name in names)), (OUT,))
@@ -290,6 +293,7 @@ def _write_head(
                 pairs.setdefault((operand, keys.operand(columns)), []).append((rows, columns))
     names: list[str] = []
     for (operand, key_operand), products in pairs.items():
+        writer.make_room(len(products[0][0].matrix), len(products[0][1].matrix))
         scores = torch.stack([rows.matrix @ columns.matrix.T for rows, columns in products]).sum(0)
         name = writer.select(operand, key_operand, scores, head)
         writer.note(name, operand.variable, joined_senders(rows for rows, _ in products), query_side)

@@ -28,6 +28,7 @@ from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import ONE, ElementWise, Norm, Program, Select, once
 from drasp.model_files import digest
 from drasp.passes import Unit
+from drasp.program_writer import TooLargeError
 from drasp.records import Identity, PassRecord, drasp_version
 from drasp.rewriting.simplify import simplify
 from drasp.settings import DEFAULT, Settings
@@ -291,10 +292,13 @@ class Search:
         )
 
     def write(self, graph: Graph) -> Program | None:
-        """The graph's program, simplified, unless it is still too long to be shortened with care."""
+        """The graph's program, simplified, unless it is still too long, or large, to be shortened with care."""
 
         def written() -> Program | None:
-            program = simplify(self.written(graph))
+            try:
+                program = simplify(self.written(graph))
+            except TooLargeError:
+                return None
             return program if program.lines <= self.settings.most_lines else None
 
         return once(graph.measured, (self, "program"), written) if self.is_sparse(graph) else None
