@@ -212,7 +212,7 @@ def _in_order(task: Task, rows: Rows, known: Array) -> Listed:
     ids = np.where(inside, rows.ids, -1)
     order = np.lexsort(np.concatenate([ids, rows.counted], axis=1).T[::-1])
     if task.output == "sigmoid":  # tokens that a model has beside the task's may never come next
-        room = len(task.vocabulary) - targets.shape[2]
+        room = len(task.vocabulary) - targets.shape[-1]
         targets = np.pad(targets.astype(bool), ((0, 0), (0, 0), (0, room)))
     else:
         targets = targets.astype(np.int32)
