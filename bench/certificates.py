@@ -62,7 +62,7 @@ def found(out: Path, transformer: Transformer, task: Task, model: str, seconds: 
 
 def cells(row: Row) -> list[str]:
     """A row as the table shows it."""
-    first = [row["model"], str(row["lines"]), row["verdict"]]
+    first = [row["model"], str(row["lines"]), row["verdict"].removeprefix("decompiled, ")]
     if row["found"] is None:
         return [*first, "no certificate", "", "", "", "", f"{row['seconds']:.0f}"]
     model, task = row["found"]["against_model"], row["found"]["against_task"]
@@ -76,7 +76,7 @@ def cells(row: Row) -> list[str]:
 
 
 def _said(result: Row) -> str:
-    alike = f"{result['inputs']:,} up to {result['length']}" if result["inputs"] else "none"
+    alike = f"{result['inputs']:,} strings up to {result['length']}" if result["inputs"] else "none"
     return alike + (f", {result['undecided']:,} undecided" if result["undecided"] else "")
 
 
