@@ -11,9 +11,9 @@ from drasp.tasks import Task
 _COUNT = 200
 
 
-def inputs_for(program: Program, task: Task, seed: int = 0) -> tuple[Int[Tensor, "n pos"], Int[Tensor, "n pos"]]:
+def inputs_for(program: Program, task: Task) -> tuple[Int[Tensor, "n pos"], Int[Tensor, "n pos"]]:
     """Ids and positions of a task's inputs, cut to one length so that there is no padding among them."""
-    pool = task.pool(_COUNT, np.random.default_rng(seed))
+    pool = task.pool(_COUNT, np.random.default_rng(0))
     width = int(pool.sizes.median())
     rows = (pool.sizes >= width).nonzero()[:, 0]
     part = pool.rows(rows)
