@@ -268,7 +268,7 @@ def test_a_lease_of_a_process_that_is_gone_is_free_at_once(tmp_path):
     assert store.claim(lease.unit) is not None
 
 
-def test_who_was_killed_while_it_asked_for_the_time_leaves_nothing(tmp_path):
+def test_who_was_killed_while_it_asked_for_the_time_or_held_a_lock_leaves_nothing(tmp_path):
     study = study_of(LITTLE, tmp_path)
     store = opened(study, tmp_path / "store")
     unit, other = study.units()[:2]
@@ -281,10 +281,12 @@ def test_who_was_killed_while_it_asked_for_the_time_leaves_nothing(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
     assert store.commit(lease, record_of(unit, {"status": "failed", "reason": "none", "seconds": 1.0}), {})
     clock.touch()
+    (store.units / f".{unit.id}.drasp-lock").touch()
     begun = store.claim(other)
     store.tidy()
     assert begun is not None
     assert list(clock.parent.iterdir()) == [begun.file]
+    assert [entry.name for entry in store.units.iterdir()] == [unit.id]
 
 
 # ---------------------------------------------------------------------------------------- sweeps

@@ -17,7 +17,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -136,6 +136,11 @@ class Store:
             for left in folder.iterdir():
                 if left.stem in there:
                     shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+        for lock in self.units.glob(".*.drasp-lock"):
+            unit_id = lock.name[1:].partition(".")[0]
+            if unit_id in there:
+                with suppress(DraspError), reserved(self.units / unit_id):
+                    pass  # who takes a lock that nobody holds removes its file
 
     def forget(self, unit_id: str) -> None:
         """Takes a finished unit away, so that it will be run again."""
