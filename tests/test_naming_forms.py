@@ -246,6 +246,18 @@ def test_explain_shows_tensors_with_labels_and_the_effect_of_lines(tmp_path) -> 
     assert said["tensor"]["axes"][0] == {"name": "input: a1", "labels": ["0", "1", "BOS", "SEP", "EOS", "PAD"]}
 
 
+def test_explain_tells_no_whole_program_that_nobody_would_read(tmp_path) -> None:
+    header = "vocab = [0, 1, BOS, SEP, EOS, PAD]\nspecial = [BOS, SEP, EOS, PAD]\npositions = 154\n"
+    means = "".join(f"a{n} = aggregate(s=[], v=token)\n" for n in range(1, 100))
+    end = "logits1 = project(inp=a1, op=(inp==out))\nprediction = softmax(logits1)\n"
+    (tmp_path / "long.drasp").write_text(header + means + end)
+    said = fails("explain", tmp_path / "long.drasp")
+    assert "long.drasp: 101 lines, and at most 100 are told as a whole; `drasp explain " in said
+    assert "In words: `a7` attends" in drasp("explain", tmp_path / "long.drasp", "7").out
+    (tmp_path / "long.drasp").write_text(header + means.replace("a99 = aggregate(s=[], v=token)\n", "") + end)
+    assert drasp("explain", tmp_path / "long.drasp").code == 0
+
+
 def test_diff_command(folder, tmp_path) -> None:
     assert drasp("diff", folder, folder).code == 0
     other = tmp_path / "other.drasp"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from drasp.records import Record
     from drasp.tasks import Task
 
+_MOST_TOLD = 100  # lines: nobody reads a longer paragraph, and telling it takes minutes
 _ORIGINS = {
     "own": "its numbers are the model's own",
     "approximated": "its numbers approximate the model's",
@@ -62,6 +63,11 @@ def explain(
     loaded, record = load_program(program), read_record(program)
     if line is not None and not 1 <= line <= loaded.lines:
         raise DraspError(f"line {line}: the program has lines 1 to {loaded.lines}")
+    if line is None and loaded.lines > _MOST_TOLD:
+        raise DraspError(
+            f"{program}: {loaded.lines:,} lines, and at most {_MOST_TOLD} are told as a whole; "
+            f"`drasp explain {program} LINE` tells one of them"
+        )
     if line is not None:
         its_task, missing = _task_of(program, task, loaded, record)
         _explain_line(program, loaded, line, its_task, record, as_json)
