@@ -58,7 +58,19 @@ PAPER = {
 TABLE = ("model", "digest", "command", "settings", "verdict", "grade", "lines", "match", "hits", "samples")
 EVIDENCE = ("edited", "attention", "interchange", "complement", "mean_ablated")
 TABLE += (*EVIDENCE, "frontier", "program")
-COLUMNS = ("model", "verdict", "lines", "match", *EVIDENCE, "named", "paper", "seconds", "evidence", "cost", "peak MB")
+COLUMNS = (
+    "model",
+    "verdict",
+    "lines",
+    "match",
+    *EVIDENCE,
+    "named",
+    "paper",
+    "processor seconds",
+    "evidence",
+    "cost",
+    "peak MB",
+)
 HEADINGS = {
     "interchange": "interchange in the model",
     "mean_ablated": "rest at its means",

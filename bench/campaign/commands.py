@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, NoReturn
+from typing import IO, NoReturn, TextIO
 from unittest.mock import patch
 
 import torch
@@ -302,6 +302,11 @@ def forked(arguments: Sequence[str], place: Path, before: Callable[[], object] =
     return begun(arguments, place, before).end()
 
 
+def opened(number: int, encoding: str = "utf-8") -> TextIO:
+    """A stream of this process as Python opens it; whoever puts another in its place does not close it by that."""
+    return open(number, "w" if number else "r", encoding=encoding, closefd=False)
+
+
 def _become(
     arguments: Sequence[str],
     place: Path,
@@ -317,7 +322,7 @@ def _become(
         os.chdir(place)
         for number, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, streams[0]), (2, streams[1])):
             os.dup2(file, number)
-        sys.stdin, sys.stdout, sys.stderr = (open(n, "w" if n else "r", encoding="utf-8") for n in range(3))  # noqa: PTH123, SIM115
+        sys.stdin, sys.stdout, sys.stderr = (opened(number) for number in range(3))
         before()
         code = _main(arguments)
         after()
@@ -370,7 +375,7 @@ def _become_unit(streams: tuple[int, int, int]) -> NoReturn:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for number, file in enumerate(streams):
             os.dup2(file, number)
-        sys.stdin, sys.stdout, sys.stderr = (open(n, "w" if n else "r", encoding="utf-8") for n in range(3))  # noqa: PTH123, SIM115
+        sys.stdin, sys.stdout, sys.stderr = (opened(number) for number in range(3))
         work.main()
         code = 0
     except BaseException:

@@ -26,6 +26,7 @@ from campaign.commands import (
     forked,
     left_behind,
     located,
+    opened,
     program_files,
     spawned,
     wrong_end,
@@ -173,13 +174,14 @@ def _directed(stdout: str, stderr: str) -> Callable[[], None]:
                 )
                 os.close(reading)
                 os.dup2(writing, number)
+                setattr(sys, name, opened(number))  # of which nothing is known from what it was before
 
     return directed
 
 
 def _encoded(name: str) -> Callable[[], None]:
     def encoded() -> None:
-        sys.stdout, sys.stderr = (open(number, "w", encoding=name) for number in (1, 2))  # noqa: PTH123, SIM115
+        sys.stdout, sys.stderr = (opened(number, name) for number in (1, 2))
 
     return encoded
 
