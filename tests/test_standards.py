@@ -10,12 +10,13 @@ from torch import Tensor
 
 from cuts import AnyMeans, cuttable
 from drasp.causal.attention import looks_of
-from drasp.causal.measures import CLEAR, CLEAR_IN_MODEL, LEAST_EDITED, LEAST_OVERLAP
+from drasp.causal.measures import CLEAR, CLEAR_IN_MODEL
 from drasp.causal.trials import SOURCES, Amount, Trials, lowest
 from drasp.decompiler.components import Components, Edits, Graph
 from drasp.decompiler.standards import Standards
 from drasp.edits import Replaced, Scaled
 from drasp.model_files import load_model
+from drasp.settings import DEFAULT
 from drasp.sites import Component, Edge, Path, Product, Read
 from drasp.tasks import Language, Task, answer_task, each_row, language_task
 from hooked_model import HookedModel
@@ -26,6 +27,7 @@ LAST = answer_task(
 )
 SPELT = language_task("spelt", Language("ab", "(a|bb)*"), lengths=range(3, 7), room=8)
 LAYERS, FEWEST, MANY = 2, 12, 20
+LEAST_EDITED, LEAST_OVERLAP = DEFAULT.least_edited, DEFAULT.least_overlap
 PAIRS = Amount(24, 24)
 
 
@@ -268,4 +270,4 @@ def test_a_graph_is_held_to_the_worst_of_them(case, monkeypatch, overlap, edited
 
 
 def test_too_few_cases_say_nothing():
-    assert lowest([]) == 1.0
+    assert lowest([], FEWEST, MANY) == 1.0

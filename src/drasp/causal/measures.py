@@ -17,9 +17,6 @@ from drasp.vocabulary import Output
 
 PASSING = 0.9
 LOWEST_PASSING = 0.85  # of the interval's lower end
-# What a search and names are held to, beforehand and on other inputs: more than what is reported asks for.
-LEAST_OVERLAP = 0.92  # of a head's weights with its own in the model
-LEAST_EDITED = 0.93  # of answers that edits change, on average over inputs
 FEWEST_CASES = 50  # that say anything
 # Shares of the median margin. Answers by less are unclear and do not count: little, where the reference has the same
 # parts as the program; more against the whole model, where what was cut decides what is almost a tie.

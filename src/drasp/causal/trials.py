@@ -26,8 +26,6 @@ from drasp.vocabulary import Output
 FROM_TASK = "another input"
 SOURCES = (FROM_TASK, *EDITS)
 _TOKENS = 8192  # in a batch: attention weights of all heads on it fit into some ten megabytes
-FEWEST = 12  # inputs with answers that change: fewer say nothing in a search
-_MANY = 20  # that say something of one kind of edit
 
 
 @dataclass(frozen=True)
@@ -195,11 +193,11 @@ class Answers:
     after: Logits
 
 
-def lowest(outcomes: Iterable[Outcome]) -> float:
-    """The lowest share of several, of those with many cases, and of all together; 1 where there are hardly any."""
+def lowest(outcomes: Iterable[Outcome], fewest: int, many: int) -> float:
+    """The lowest share of several, of those with `many` cases, and of all together; 1 where there are hardly any."""
     cases = [outcome.cases for outcome in outcomes]
     together = Cases.joined(cases)
-    said = [each for each in cases if len(each) >= _MANY] + [together] * (len(together) >= FEWEST)
+    said = [each for each in cases if len(each) >= many] + [together] * (len(together) >= fewest)
     return min((float(each.values.mean()) for each in said), default=1.0)
 
 

@@ -111,7 +111,7 @@ def eliminate(
     judge: EliminationJudge[State],
     target: Callable[[State, State], float | None],
     accepted: Callable[[State, float], None],
-    patience: int = 5,
+    patience: int,
     harm: Harm[State] | None = None,
     worth: Callable[[State, State], float] | None = None,
     holds: Callable[[State, State], bool] = always,

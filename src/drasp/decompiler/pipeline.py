@@ -1,7 +1,7 @@
 """The decompiler in one function: cut components, edges and lines as long as the answers stay the model's."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path as FilePath
 
@@ -19,14 +19,14 @@ from drasp.decompiler.moves import (
 from drasp.decompiler.picking import Accept, Naming, picked
 from drasp.decompiler.result import Decompiled
 from drasp.decompiler.search import Search
-from drasp.decompiler.ugs.method import PAPER_SETTINGS, UgsSettings, prune_by_gates
+from drasp.decompiler.ugs.method import prune_by_gates
 from drasp.errors import DraspError
 from drasp.model_files import ModelSource, load_model
 from drasp.naming.pipeline import PASSES as NAMING_PASSES
 from drasp.passes import Pass, Unit
 from drasp.records import PassRecord
 from drasp.rewriting.simplify import simplify
-from drasp.settings import DEFAULT, QUICK, Settings
+from drasp.settings import DEFAULT, PAPER_NAMING, PAPER_SETTINGS, QUICK, Settings, UgsSettings
 from drasp.tasks import Task
 
 METHODS = ("fast", "ugs")
@@ -74,7 +74,8 @@ def decompile(
         "accept": accept,
         "naming": naming,
     }
-    asked |= asdict(ugs) if method == "ugs" else {}
+    asked |= {"ugs": ugs.to_json()} if method == "ugs" else {}
+    asked |= {"paper_naming": PAPER_NAMING.to_json()} if naming == "paper" else {}
     asked |= {"search": settings.to_json()}
     search = Search(transformer, task, seed, report, settings, checkpoint, resume, asked, max_lines)
     try:

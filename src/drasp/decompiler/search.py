@@ -106,9 +106,10 @@ class Search:
         self.least_of_all = agreement_on_all(accuracy, settings)
         # Ranking moves takes fewer inputs than settling constants, which must not suit those inputs alone; fewer still
         # where each input holds many answers.
-        every = (20, 4) if self.fit.answers_each > 20 else (5, 2)
+        long = self.fit.answers_each > settings.long_answers
         self.probe, self.tune = (
-            Oracle.of(transformer, task, inputs.spread(step), batch_size=24 * self.at_once) for step in every
+            Oracle.of(transformer, task, inputs.spread(step[long]), batch_size=24 * self.at_once)
+            for step in (settings.probed, settings.tuned)
         )
         self.means = self.components.means(self.probe)
         whole = self.components.whole()

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from drasp.causal.attention import looks_of
-from drasp.causal.measures import CLEAR, LEAST_EDITED, LEAST_OVERLAP, Cases
-from drasp.causal.trials import FEWEST, Answers, Outcome, Pairs, Trials, lowest, outcome
+from drasp.causal.measures import CLEAR, Cases
+from drasp.causal.trials import Answers, Outcome, Pairs, Trials, lowest, outcome
 from drasp.decompiler.components import Graph
 from drasp.edits import Edit, Replaced
 from drasp.forward import Forward
@@ -39,7 +39,8 @@ class Standards:
 
         def found() -> float:
             overlaps, edited = self.look(graph)
-            return min(min(overlaps.values(), default=1.0) - LEAST_OVERLAP, edited - LEAST_EDITED)
+            overlap, chosen = min(overlaps.values(), default=1.0), self.settings
+            return min(overlap - chosen.least_overlap, edited - chosen.least_edited)
 
         return once(graph.measured, (self, "spare"), found)
 
@@ -67,7 +68,10 @@ class Standards:
                 rows = (pairs.kinds == kind).nonzero()[:, 0]
                 parts.append(outcome(self.trials, pairs, *sides, self.trials.margin, rows=rows))
         overlaps = {head: shared[head] / read[head] if read[head] > 1e-20 else 1.0 for head in heads}
-        return overlaps, lowest(Outcome.joined(parts) for parts in found.values())
+        return overlaps, self._lowest(Outcome.joined(parts) for parts in found.values())
+
+    def _lowest(self, outcomes: Iterable[Outcome]) -> float:
+        return lowest(outcomes, self.settings.fewest, self.settings.many)
 
     def complement(self, graph: Graph) -> float:
         """The share of answers that stay the model's when all that is cut comes from a source which answers otherwise.
@@ -77,14 +81,14 @@ class Standards:
         found = self._complement(graph)
         while len(found) < len(self.trials.batches):
             found.append(self._complement_of(graph, len(found)))
-        return lowest([Outcome.joined(found)])
+        return self._lowest([Outcome.joined(found)])
 
     def is_complement(self, graph: Graph, least: float) -> bool:
         """Whether that share is at least so large: inputs are looked at until those that are left cannot change it."""
         found, sizes = self._complement(graph), [len(pairs) for pairs in self.trials.batches]
         while (left := sum(sizes[len(found) :])) > 0:
             alike = torch.cat([torch.ones(0), *(each.cases.values for each in found)])
-            if len(alike) >= FEWEST and (float(alike.sum()) + left) / (len(alike) + left) < least:
+            if len(alike) >= self.settings.fewest and (float(alike.sum()) + left) / (len(alike) + left) < least:
                 return False
             found.append(self._complement_of(graph, len(found)))
         return self.complement(graph) >= least
@@ -137,8 +141,9 @@ class Standards:
             for cases, clear in zip(found, margins, strict=True):
                 cases.append(outcome(self.trials, pairs, *sides, self.trials.margin, clear).cases)
         clearly, nearly = (Cases.joined(cases).values for cases in found)
-        few = len(clearly) < FEWEST, len(nearly) < FEWEST
-        return 1.0 if few[0] else float(clearly.mean()), 1.0 if few[1] else float(nearly.mean())
+        fewest = self.settings.fewest
+        share, with_near = (1.0 if len(x) < fewest else float(x.mean()) for x in (clearly, nearly))
+        return share, with_near
 
     @torch.no_grad()
     def _unswapped(self, graph: Graph) -> tuple[list[Tensor], list[Mapping[Site, Tensor]]]:

@@ -4,7 +4,6 @@ Pruning may keep them where it is short of agreement. Constants are often such: 
 constant in the stream is divided by it, and takes a select, an aggregate and a project of its own.
 """
 
-from drasp.causal.measures import LEAST_OVERLAP
 from drasp.fitting.dropping import drop_line, with_bias
 from drasp.fitting.means import operand_means
 from drasp.language.syntax import ONE, Norm, Program, Project, Select
@@ -28,7 +27,7 @@ def drop_negligible(program: Program, judge: Judge) -> Program:
         if (
             shorter is not None
             and _size(shorter) < _size(program)
-            and judge.passes(program, shorter, overlap=LEAST_OVERLAP)
+            and judge.passes(program, shorter, overlap=judge.settings.overlap_without)
         ):
             return drop_negligible(shorter, judge)
     return program

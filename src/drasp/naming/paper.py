@@ -6,7 +6,7 @@ sparse, then whole, by gradient.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -34,6 +34,7 @@ from drasp.naming.elementwise import Samples, replaced_by
 from drasp.naming.pipeline import Report
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import changed
+from drasp.settings import PAPER_NAMING, PaperNaming
 
 # A pool of so many inputs, in batches of such a size; each name has a stream of its own.
 Draw = Callable[[str, int, int], Oracle]
@@ -56,29 +57,6 @@ OF_ONE = (
     *(PrimitiveFunction("balance_01", (n,)) for n in (0.5, 0.05, 0.01)),
     *(PrimitiveFunction("is_pure", (tau,)) for tau in (0.95, 0.9, 0.85, 0.8, 0.75, 0.7)),
 )
-
-
-@dataclass(frozen=True)
-class PaperNaming:
-    """The paper's numbers."""
-
-    inputs_for_functions: int = 2048
-    inputs_for_tensors: int = 1200
-    positions: int = 20_000  # for least squares
-    least_linear: float = 0.92  # agreement with which a linear map is taken at once
-    for_linear: float = 0.01  # of agreement, in favour of a linear map
-    least_function: float = 0.9
-    least_tensor: float = 0.95  # of the pruned program's agreement
-    least_rounded: float = 0.91  # the same, while numbers become sparse and whole
-    penalties: tuple[float, ...] = (1e-1, 1e-2, 1e-4)
-    steps: int = 2000  # towards 0, and as many towards whole numbers
-    rate: float = 1e-4
-    batch: int = 120
-    batches: int = 20  # that are drawn, and used again and again
-    window: int = 10  # steps whose agreement is averaged
-
-
-PAPER_NAMING = PaperNaming()
 
 
 def name_as_paper(program: Program, draw: Draw, report: Report, settings: PaperNaming = PAPER_NAMING) -> Program:
