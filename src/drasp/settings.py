@@ -158,6 +158,37 @@ QUICK = Settings(inputs=240, patience=2)
 
 
 @dataclass(frozen=True)
+class EvidenceSettings(Numbers):
+    """What the evidence for a program is held to: the same for all, or verdicts could not be compared. No option."""
+
+    # When a measure passes.
+    passing: float = 0.9  # the mean over its cases
+    lowest_passing: float = 0.85  # the lower end of its interval
+    fewest_cases: int = 50  # that say anything: the interval of fewer is too wide
+
+    # Which answers count; shares of the median margin by which the reference prefers its answers to others.
+    clear: float = 0.02  # answers by less are unclear: little, where the reference has the same parts as the program
+    clear_in_model: float = 0.2  # more against the whole model, where what was cut decides what is almost a tie
+    even: float = 0.05  # where the reference prefers one of two by more, a program that says both does not say the same
+    vague: float = 0.2  # by less, as for a query that finds no key, a program that says many tokens says as little
+
+    # Parts of components; shares of pairs of inputs.
+    often: float = 0.1  # a part that changes answers so often says something,
+    hardly: float = 0.02  # and cancels out if the whole component, taken from the same sources, changes no more
+
+    # Attention, splicing and what is complete.
+    places: int = 2  # positions drawn of each input: others say nearly the same
+    least_overlap: float = 0.5  # of a replaced line with the model's heads: a name may harden what is soft, no more
+    least_effect: float = 0.01  # of what taking everything from another input does: below, a component says nothing
+    furthest: float = -1.0  # of a splice: without a bound a single input could outweigh all others
+    untested_allowed: int = 1  # lines of a complete program, if their few cases do not speak against it
+    most_variables: int = 2  # of an unnamed MLP in a complete program: of more, it could hide the whole of it
+
+
+EVIDENCE = EvidenceSettings()
+
+
+@dataclass(frozen=True)
 class UgsSettings(Numbers):
     """How the paper's own pruning goes; by default as in the paper: minutes for the smallest models, hours or days for
     larger ones.
@@ -172,16 +203,16 @@ class UgsSettings(Numbers):
     masks: int = 12  # samples of the gates for each input
     batches: int = 200  # that are drawn, and used again and again
 
-    # How a run is trained.
+    # How a run is trained, by AdamW.
     start: float = 8.0  # θ of a gate that has not been trained: it is open in all but one row of 3,000
-    undecided: float = 1.0  # θ of a gate, either way, that is open in too many rows, and closed in too many
+    undecided: float = 1.0  # θ, either way: nearer to 0, a gate is open in many rows and shut in many
     shut: float = -6.0  # θ of a gate that is open, for all that is to come, in less than one row of 400
-    gate_rate: float = 0.1
-    constant_rate: float = 0.002
-    norm_rate: float = 0.1
-    mlp_rate: float = 1e-3
-    betas: tuple[float, float] = (0.9, 0.995)  # of AdamW: what one mask in many shows is not forgotten at once
-    clip: float = 5.0  # the largest gradient at all gates together
+    gate_rate: float = 0.1  # gates go from open to shut within a run
+    constant_rate: float = 0.002  # constants begin as means, and follow
+    norm_rate: float = 0.1  # of logarithms
+    mlp_rate: float = 1e-3  # parts of split MLPs, which begin as the whole
+    betas: tuple[float, float] = (0.9, 0.995)  # what one mask in many shows is not forgotten at once
+    clip: float = 5.0  # the largest gradient, of all gates together
     check_every: int = 50  # steps, whose mean loss is compared with that of a model that says the same everywhere
     checks: int = 3  # above it in a row, after which a run is given up
 

@@ -22,9 +22,8 @@ from drasp.language import Interpreter, Program
 from drasp.language.interpreter import pattern_of
 from drasp.language.syntax import Aggregate, once
 from drasp.sequences import Sequences
+from drasp.settings import EVIDENCE
 from drasp.sites import Component, Pattern, Site
-
-_PLACES = 2  # positions drawn of each input
 
 Heads = tuple[Component, ...]
 
@@ -145,15 +144,15 @@ def _places(
     pairs: Pairs, narrow: bool, rng: np.random.Generator
 ) -> tuple[Int[Tensor, "batch places"], Float[Tensor, "batch places"]]:
     """Positions drawn for each input, and how likely each was."""
-    counts = pairs.valid.sum(1, keepdim=True)
-    draws = torch.as_tensor(rng.random((len(pairs), _PLACES)))
+    counts, shape = pairs.valid.sum(1, keepdim=True), (len(pairs), EVIDENCE.places)
+    draws = torch.as_tensor(rng.random(shape))
     counted = (draws * counts).long()
     if narrow:
-        return counted, (1 / counts).expand(-1, _PLACES)
+        return counted, (1 / counts).expand(-1, EVIDENCE.places)
     # Nothing behind the last position that counts matters.
     reach = torch.where(pairs.valid, pairs.where, 0).amax(1, keepdim=True) + 1
-    anywhere = (torch.as_tensor(rng.random((len(pairs), _PLACES))) * reach).long()
-    half = torch.as_tensor(rng.random((len(pairs), _PLACES)) < 0.5)
+    anywhere = (torch.as_tensor(rng.random(shape)) * reach).long()
+    half = torch.as_tensor(rng.random(shape) < 0.5)
     places = torch.where(half, pairs.where.gather(1, counted), anywhere)
     counts_there = ((pairs.where[:, None] == places[..., None]) & pairs.valid[:, None]).any(-1)
     return places, 0.5 * counts_there / counts + 0.5 / reach

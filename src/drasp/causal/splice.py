@@ -22,12 +22,10 @@ from drasp.language import Interpreter, Program
 from drasp.language.interpreter import pattern_of
 from drasp.language.syntax import Aggregate, ElementWise, Network, Project
 from drasp.sequences import Sequences
+from drasp.settings import EVIDENCE
 from drasp.sites import Component, Pattern, Site
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output
-
-_LEAST_EFFECT = 0.01  # of what taking everything from another input does: below, a component has nothing to say
-_LOWEST = -1.0  # far worse than another input's; without a bound a single input could outweigh all others
 
 
 def divergence(model: Logits, other: Logits, output: Output) -> Float[Tensor, "batch wanted"]:
@@ -150,7 +148,7 @@ def _measure(trials: Trials, divergences: Iterable[tuple[Tensor, Tensor]]) -> Me
     spliced, resampled = (torch.cat([pair[i] for pair in pairs]).double() for i in (0, 1))
     everything = torch.cat([_mean_divergence(p, p.source_logits, trials.output) for p in trials.batches])
     lengths = torch.cat([p.lengths for p in trials.batches])
-    if float(resampled.mean()) <= _LEAST_EFFECT * float(everything.mean()):
+    if float(resampled.mean()) <= EVIDENCE.least_effect * float(everything.mean()):
         return Measure(None, 0, None, "untested" if trials.possible else "not_applicable")
     inside = {f"{low}-{high}": (lengths >= low) & (lengths <= high) for low, high in trials.task.bins}
     by_length = {name: _ratio(spliced[rows], resampled[rows]) for name, rows in inside.items()}
@@ -165,5 +163,5 @@ def _ratio(spliced: Float[Tensor, " n"], resampled: Float[Tensor, " n"]) -> BinM
         return BinMean(None, 0, None)
     ratio = float(spliced.sum()) / total
     half = 1.96 * float((spliced - ratio * resampled).square().sum().sqrt()) / total
-    value = max(_LOWEST, 1 - ratio)
-    return BinMean(value, len(spliced), (max(_LOWEST, 1 - ratio - half), min(1.0, max(_LOWEST, 1 - ratio + half))))
+    value, low, high = (max(EVIDENCE.furthest, 1 - ratio + by) for by in (0.0, -half, half))
+    return BinMean(value, len(spliced), (low, min(1.0, high)))

@@ -15,10 +15,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.causal.measures import EVEN, VAGUE, Cases, Clear, Logits, alike, differing
+from drasp.causal.measures import Cases, Clear, Logits, alike, differing
 from drasp.forward import Forward
 from drasp.measure import margins
 from drasp.sequences import Sequences
+from drasp.settings import EVIDENCE
 from drasp.tasks import EDITS, Inputs, Task
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output
@@ -222,8 +223,8 @@ def outcome(
     if rows is not None:
         matters = matters & torch.zeros(len(pairs), 1, dtype=torch.bool).index_fill(0, rows, True)
     same, tied, unsaid = alike(reference.after, other.after, output)
-    same, tied = same & ~(tied & (preferred > EVEN * margin)), tied & (preferred <= EVEN * margin)
-    matters = matters & ~(unsaid & (preferred <= VAGUE * margin))
+    same, tied = same & ~(tied & (preferred > EVIDENCE.even * margin)), tied & (preferred <= EVIDENCE.even * margin)
+    matters = matters & ~(unsaid & (preferred <= EVIDENCE.vague * margin))
     count = matters.sum(1)
     some = count > 0
     shares = [((which & matters).sum(1) / count.clamp(min=1))[some] for which in (same, tied)]

@@ -26,7 +26,7 @@ from drasp.naming.pipeline import PASSES as NAMING_PASSES
 from drasp.passes import Pass, Unit
 from drasp.records import PassRecord
 from drasp.rewriting.simplify import simplify
-from drasp.settings import DEFAULT, PAPER_NAMING, PAPER_SETTINGS, QUICK, Settings, UgsSettings
+from drasp.settings import DEFAULT, EVIDENCE, PAPER_NAMING, PAPER_SETTINGS, QUICK, Settings, UgsSettings
 from drasp.tasks import Task
 
 METHODS = ("fast", "ugs")
@@ -76,7 +76,7 @@ def decompile(
     }
     asked |= {"ugs": ugs.to_json()} if method == "ugs" else {}
     asked |= {"paper_naming": PAPER_NAMING.to_json()} if naming == "paper" else {}
-    asked |= {"search": settings.to_json()}
+    asked |= {"search": settings.to_json(), "evidence": EVIDENCE.to_json()}
     search = Search(transformer, task, seed, report, settings, checkpoint, resume, asked, max_lines)
     try:
         graph = prune_by_gates(search, ugs) if method == "ugs" else _prune_by_elimination(search)

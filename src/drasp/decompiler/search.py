@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from drasp.causal.evaluate import EvidenceEffort, Examination
-from drasp.causal.measures import CLEAR
 from drasp.causal.trials import Amount, Trials, stacked
 from drasp.decompiler.checkpoint import Found, Progress, State, load, store
 from drasp.decompiler.components import Components, Graph
@@ -31,7 +30,7 @@ from drasp.passes import Unit
 from drasp.program_writer import TooLargeError
 from drasp.records import Identity, PassRecord, drasp_version
 from drasp.rewriting.simplify import simplify
-from drasp.settings import DEFAULT, Settings
+from drasp.settings import DEFAULT, EVIDENCE, Settings
 from drasp.sites import NormSite, sides_of
 from drasp.tasks import EDITS, Inputs, Task
 from drasp.transformer import Transformer, in_single_precision
@@ -100,7 +99,7 @@ class Search:
         self.check = self.draw("check", settings.inputs, batch_size=60 * self.at_once)
         accuracy = self.check.right(lambda batch: batch.logits).value
         # Answers that are almost another one are decided by what may go; so are mistakes of a model that makes few.
-        self.decisive = self.check.clear(CLEAR)
+        self.decisive = self.check.clear(EVIDENCE.clear)
         if accuracy >= settings.mastered:
             self.decisive = self.decisive.where_right()
         self.least_of_all = agreement_on_all(accuracy, settings)

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from drasp.causal.attention import looks_of
-from drasp.causal.measures import CLEAR, Cases
+from drasp.causal.measures import Cases
 from drasp.causal.trials import Answers, Outcome, Pairs, Trials, lowest, outcome
 from drasp.decompiler.components import Graph
 from drasp.edits import Edit, Replaced
 from drasp.forward import Forward
 from drasp.language.syntax import once
 from drasp.sequences import Sequences
-from drasp.settings import DEFAULT, Settings
+from drasp.settings import DEFAULT, EVIDENCE, Settings
 from drasp.sites import Component, Edge, NormSite, Pattern, Read, Receiver, Site
 from drasp.tasks import EDITS
 
@@ -131,7 +131,7 @@ class Standards:
     def _interchanged(self, graph: Graph, component: Component) -> tuple[float, float]:
         """The share alike of answers that are clear, and of those with the ones that are near to another."""
         before, sources = once(graph.measured, (self, "unswapped"), lambda: self._unswapped(graph))
-        margins = self.settings.clear_of_norms, CLEAR
+        margins = self.settings.clear_of_norms, EVIDENCE.clear
         found: list[list[Cases]] = [[] for _ in margins]
         for number, pairs in enumerate(self.trials.batches):
             base = Sequences(pairs.base.ids, pairs.base.positions)
