@@ -12,12 +12,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.measure import predictions, wilson_interval
+from drasp.measure import TIE, predictions, wilson_interval
 from drasp.settings import EVIDENCE
 from drasp.vocabulary import Output
-
-# Of the largest logit: what is nearer than this is a tie, which rounding in sums of some hundred terms decides.
-_TIE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -156,7 +153,7 @@ def alike(reference: Logits, other: Logits, output: Output) -> tuple[Where, Wher
 
     A tie of two tokens, one of them the reference's, counts for it. Of more than two, it is no answer at all.
     """
-    tolerance = _TIE * other.abs().amax(-1, keepdim=True)
+    tolerance = TIE * other.abs().amax(-1, keepdim=True)
     same = ~differing(reference, other, output)
     if output == "sigmoid":
         near = other.abs() <= tolerance

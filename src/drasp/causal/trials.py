@@ -16,10 +16,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from drasp.causal.measures import Cases, Clear, Logits, alike, differing
+from drasp.fitting.means import means_over
 from drasp.forward import Forward
 from drasp.measure import margins
 from drasp.sequences import Sequences
 from drasp.settings import EVIDENCE
+from drasp.sites import Site
 from drasp.tasks import EDITS, Inputs, Task
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output
@@ -49,6 +51,11 @@ class Pairs:
     def where(self) -> Int[Tensor, "batch wanted"]:
         assert self.base.where is not None
         return self.base.where
+
+    @property
+    def real(self) -> Bool[Tensor, "batch pos"]:
+        """The positions of the bases that are more than padding."""
+        return torch.arange(self.base.ids.shape[1]) < self.sizes[:, None]
 
     def at_counted(self, x: Float[Tensor, "batch pos dims"]) -> Float[Tensor, "batch wanted dims"]:
         return x.gather(1, self.where[..., None].expand(-1, -1, x.shape[-1]))
@@ -99,6 +106,13 @@ class Trials:
 
     def __len__(self) -> int:
         return sum(len(pairs) for pairs in self.batches)
+
+    @torch.no_grad()
+    def means(self, sites: Sequence[Site]) -> dict[Site, Tensor]:
+        """What is at sites of the model on average over all positions of the bases."""
+        forward = Forward(self.transformer, record=sites)
+        values = (forward(pairs.base.everywhere).values for pairs in self.batches)
+        return means_over(zip(values, (pairs.real for pairs in self.batches), strict=True))
 
     @cached_property
     def margin(self) -> float:

@@ -17,9 +17,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from drasp.edits import CUT, Edit, Replaced, Shifted
+from drasp.fitting.means import means_over
 from drasp.fitting.oracle import Batch, Oracle
 from drasp.forward import Forward
-from drasp.sequences import Sequences
 from drasp.sites import (
     NO_COMPONENT,
     OUT,
@@ -38,7 +38,7 @@ from drasp.sites import (
 )
 from drasp.transformer import Transformer
 
-SomeSite = TypeVar("SomeSite", Component, NormSite, Edge)
+SomeSite = TypeVar("SomeSite", Component, Edge)
 Edits = Mapping[Site, Edit]
 Means = Mapping[Sender, Float[Tensor, " d_model"]]
 # What can be cut: an edge between components, a way through heads to a receiver, what is read of a way behind a norm
@@ -336,13 +336,9 @@ class Components:
     def averages(self, edits: Mapping[Site, Edit], sites: Sequence[SomeSite], oracle: Oracle) -> dict[SomeSite, Tensor]:
         """The means of what is at sites, over all positions of some inputs."""
         forward = Forward(self.transformer, edits, sites)
-        sums: dict[SomeSite, Tensor] = {}
-        count = 0
-        for batch in oracle.batches:
-            ids, real = batch.inputs.ids, batch.real
-            values = forward(Sequences(ids, batch.inputs.positions)).values
-            count += int(real.sum())
-            for site in sites:
-                total = values[site].expand(*ids.shape, *values[site].shape[2:])[real].sum(0)
-                sums[site] = sums[site] + total if site in sums else total
-        return {site: total / count for site, total in sums.items()}
+
+        def values(batch: Batch) -> dict[SomeSite, Tensor]:
+            found = forward(batch.sequences.everywhere).values
+            return {site: found[site] for site in sites}
+
+        return means_over((values(batch), batch.real) for batch in oracle.batches)

@@ -28,7 +28,7 @@ class Batch:
     @property
     def real(self) -> Bool[Tensor, "batch pos"]:
         """Where there are tokens and not padding."""
-        return torch.arange(self.inputs.ids.shape[1]) < self.inputs.sizes[:, None]
+        return self.inputs.real
 
     @property
     def sequences(self) -> Sequences:
