@@ -91,7 +91,7 @@ class Settings(Numbers):
     slopes_inputs: int = 96  # whose gradients rank edges and lines
     edited: float = 0.25  # of the inputs that constants are settled on: what suits the task alone may hide what is done
     trials_from_task: int = 64  # pairs of inputs for a look at the mechanism, of inputs of middle length
-    trials_of_each_edit: int = 48
+    trials_of_each_edit: int = 48  # the same, of edited inputs: few of them change an answer
     middle_length: int = 60  # tokens: of shorter inputs there may be more, and more at once, and of longer ones fewer
     least_times: float = 0.5  # of the trials, for the longest inputs
     most_times: float = 3.0  # and for the shortest
@@ -123,7 +123,7 @@ class Settings(Numbers):
     seldom: float = 0.02  # of the pairs: a norm that changes fewer answers does not matter
 
     # What a cut is worth, in lines, and a line in agreement.
-    worth_of_a_line: float = 0.01
+    worth_of_a_line: float = 0.01  # of agreement: ten lines fewer are worth a tenth of the answers
     worth_of_noise: float = 0.02  # of a line that does not matter: there noise decides
     worth_of_a_read: float = 1.0  # what functions and queries need not read makes them simpler
     worth_of_a_norm: float = 0.3  # layer norm is there in every model, and a number in its place is not
@@ -160,6 +160,13 @@ QUICK = Settings(inputs=240, patience=2)
 @dataclass(frozen=True)
 class EvidenceSettings(Numbers):
     """What the evidence for a program is held to: the same for all, or verdicts could not be compared. No option."""
+
+    # How much is measured.
+    inputs: int = 1000  # for agreement, which is reported on others
+    pairs: tuple[int, int] = (120, 60)  # with sources from the task, and of each kind of edit: most change an answer
+    more_pairs: tuple[int, int] = (240, 100)  # besides, where the first show too little
+    quick_inputs: int = 400  # for a look at programs that are not handed out
+    quick_pairs: tuple[int, int] = (50, 50)  # the same
 
     # When a measure passes.
     passing: float = 0.9  # the mean over its cases
@@ -237,18 +244,18 @@ PAPER_SETTINGS = UgsSettings()
 class PaperNaming(Numbers):
     """How names are found in the paper's way, by its own numbers."""
 
-    inputs_for_functions: int = 2048
-    inputs_for_tensors: int = 1200
+    inputs_for_functions: int = 2048  # on which functions are compared
+    inputs_for_tensors: int = 1200  # and tensors
     positions: int = 20_000  # for least squares
     least_linear: float = 0.92  # agreement with which a linear map is taken at once
     for_linear: float = 0.01  # of agreement, in favour of a linear map
-    least_function: float = 0.9
+    least_function: float = 0.9  # the same, of a function of the library
     least_tensor: float = 0.95  # of the pruned program's agreement
     least_rounded: float = 0.91  # the same, while numbers become sparse and whole
-    penalties: tuple[float, ...] = (1e-1, 1e-2, 1e-4)
+    penalties: tuple[float, ...] = (1e-1, 1e-2, 1e-4)  # of what is not 0, or not whole: all are tried
     steps: int = 2000  # towards 0, and as many towards whole numbers
-    rate: float = 1e-4
-    batch: int = 120
+    rate: float = 1e-4  # of Adam
+    batch: int = 120  # inputs in a step
     batches: int = 20  # that are drawn, and used again and again
     window: int = 10  # steps whose agreement is averaged
 

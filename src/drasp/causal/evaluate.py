@@ -44,8 +44,8 @@ class EvidenceEffort:
     in_model: bool = True
 
 
-FULL = EvidenceEffort(inputs=1000, pairs=Amount(120, 60), more=Amount(240, 100))
-QUICK = EvidenceEffort(inputs=400, pairs=Amount(50, 50), more=Amount(0, 0), in_model=False)
+FULL = EvidenceEffort(EVIDENCE.inputs, Amount(*EVIDENCE.pairs), Amount(*EVIDENCE.more_pairs))
+QUICK = EvidenceEffort(EVIDENCE.quick_inputs, Amount(*EVIDENCE.quick_pairs), Amount(0, 0), in_model=False)
 
 
 @dataclass(frozen=True, eq=False)
