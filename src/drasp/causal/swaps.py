@@ -15,14 +15,7 @@ from drasp.causal.trials import Pairs, Trials
 from drasp.edits import Edit, Replaced, Scaled
 from drasp.forward import Forward
 from drasp.language import Program
-from drasp.language.syntax import (
-    Aggregate,
-    ElementWise,
-    Norm,
-    Project,
-    Select,
-    once,
-)
+from drasp.language.syntax import Aggregate, ElementWise, Norm, Project, Select, once
 from drasp.sites import NO_COMPONENT, OUT, Anatomy, Component, Edge, Path, Product, Receiver, Sender, Site, last_of
 from drasp.transformer import Transformer
 

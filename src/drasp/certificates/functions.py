@@ -131,10 +131,7 @@ def difference_mod(inputs: Sequence[BoundedRows], m: float) -> BoundedRows:
     """How much of the first input minus the second leaves which remainder."""
     period = int(m)
     first, second = (_folded(x.plain, period) for x in inputs)
-    value = np.stack(
-        [(np.roll(first.value, -r, axis=1) * second.value).sum(1) for r in range(period)],
-        1,
-    )
+    value = np.stack([(np.roll(first.value, -r, axis=1) * second.value).sum(1) for r in range(period)], 1)
     if first.is_whole and second.is_whole and is_whole(value):
         return BoundedRows.exact(value)
     sizes = norms(first.value) * norms(second.value)

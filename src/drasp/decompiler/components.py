@@ -186,9 +186,7 @@ class Graph:
     def ways_to(self, receiver: Receiver) -> list[Sender]:
         """By which ways a receiver reads embeddings and MLPs: each is a variable of the program."""
         return self.anatomy.ways_to(
-            receiver,
-            lambda edge: self._is_cut(edge) or Read(edge.sender, edge.receiver) in self.closed,
-            self._ways,
+            receiver, lambda edge: self._is_cut(edge) or Read(edge.sender, edge.receiver) in self.closed, self._ways
         )
 
     @cached_property

@@ -8,14 +8,7 @@ from pathlib import Path as FilePath
 from drasp.decompiler.checkpoint import State
 from drasp.decompiler.components import Graph
 from drasp.decompiler.cutting import Purpose, cut, settle_at_last, squeeze_lines, write_dense_graph, written
-from drasp.decompiler.moves import (
-    Moves,
-    component_moves,
-    edge_moves,
-    line_moves,
-    norm_moves,
-    way_moves,
-)
+from drasp.decompiler.moves import Moves, component_moves, edge_moves, line_moves, norm_moves, way_moves
 from drasp.decompiler.picking import Accept, Naming, picked
 from drasp.decompiler.result import Decompiled
 from drasp.decompiler.search import Search

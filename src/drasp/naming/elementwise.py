@@ -17,15 +17,7 @@ from drasp.language import Interpreter
 from drasp.language.bases import size
 from drasp.language.checker import basis_of
 from drasp.language.function_primitives import function_primitives
-from drasp.language.syntax import (
-    ONE,
-    ElementWise,
-    Operand,
-    PrimitiveFunction,
-    Program,
-    Project,
-    Statement,
-)
+from drasp.language.syntax import ONE, ElementWise, Operand, PrimitiveFunction, Program, Project, Statement
 from drasp.naming.judge import Judge
 from drasp.naming.linear import with_linear
 from drasp.naming.splitting import split

@@ -10,13 +10,7 @@ from jaxtyping import Bool, Float
 
 from drasp.language.bases import Basis, One, Positions, Tokens, size
 from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor
-from drasp.language.tensor_primitives import (
-    NotApplicable,
-    TensorPrimitive,
-    build,
-    parameter_kinds,
-    tensor_primitives,
-)
+from drasp.language.tensor_primitives import NotApplicable, TensorPrimitive, build, parameter_kinds, tensor_primitives
 from drasp.settings import DEFAULT, NamingSettings
 from drasp.vocabulary import Vocabulary
 

@@ -155,10 +155,7 @@ def changed_lines(before: Program, after: Program) -> list[str]:
 
 
 def in_turn(
-    program: Program,
-    kinds: tuple[type[Line], ...],
-    attempt: Callable[[Program, Line], Program | None],
-    patience: int,
+    program: Program, kinds: tuple[type[Line], ...], attempt: Callable[[Program, Line], Program | None], patience: int
 ) -> Program:
     """The program after an attempt at each line of these kinds that has no name yet.
 

@@ -71,13 +71,7 @@ def sentence(program: Program, statement: Statement) -> str:
             alone = len(program.prediction.logits) == 1
             mixed = _is_mixed(program, source.variable)
             return saying(
-                _tensor(program, statement),
-                rows,
-                columns,
-                _called(program, source),
-                mixed,
-                program.output,
-                alone,
+                _tensor(program, statement), rows, columns, _called(program, source), mixed, program.output, alone
             )
         case Prediction(output="softmax"):
             return "is the token that is spoken for most"

@@ -143,12 +143,7 @@ class Method:
         return runs
 
     def finer(
-        self,
-        number: int,
-        name: str,
-        parents: Sequence[Continued],
-        begin: Callable[[Circuit], Circuit],
-        split: bool,
+        self, number: int, name: str, parents: Sequence[Continued], begin: Callable[[Circuit], Circuit], split: bool
     ) -> list[Continued]:
         """Stages 2 and 3: runs that continue others, and those others where there is nothing to prune."""
         found: list[Continued] = []
