@@ -14,6 +14,7 @@ from drasp.decompiler.result import Decompiled
 from drasp.decompiler.search import Search
 from drasp.decompiler.ugs.method import prune_by_gates
 from drasp.errors import DraspError
+from drasp.memory import kept_memory
 from drasp.model_files import ModelSource, load_model
 from drasp.naming.pipeline import PASSES as NAMING_PASSES
 from drasp.passes import Pass, Unit
@@ -30,6 +31,7 @@ def _silent(_record: PassRecord) -> None:
     pass
 
 
+@kept_memory()
 def decompile(
     model: ModelSource,
     task: Task,
