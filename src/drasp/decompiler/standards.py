@@ -35,7 +35,7 @@ class Standards:
         self.effects: dict[Component, float] = {}  # the last share alike of each
 
     def spare(self, graph: Graph) -> float:
-        """By how much the graph does what the model does, as far as a look tells; below 0 it does not."""
+        """By how much the graph is nearer to what the model does than is asked for, as far as a look tells."""
 
         def found() -> float:
             overlaps, edited = self.look(graph)
@@ -122,7 +122,7 @@ class Standards:
         return [c for c in self.transformer.anatomy.senders if c.receivers and graph.is_used(c)]
 
     def _effect(self, graph: Graph, component: Component, near: bool) -> float:
-        """That share for one component."""
+        """The share of answers alike for one component, as `interchange` has it."""
         clearly, nearly = once(graph.measured, (self, component), lambda: self._interchanged(graph, component))
         self.effects[component] = min(clearly, nearly + self.settings.more_of_near)
         return self.effects[component] if near else clearly

@@ -50,7 +50,7 @@ def name_function(program: Program, function: ElementWise, judge: Judge) -> Prog
 
 
 def _constants(program: Program, judge: Judge) -> Iterator[Program]:
-    """As it is, which may spare a line for the bias, and with the output's constant settled."""
+    """The program as it is, which may spare a line for the bias, and with the output's constant settled."""
     yield program
     yield judge.settled(program)
 

@@ -43,7 +43,7 @@ class Candidate:
         return replace(self, op=scaled(self.op), special=self.special and scaled(self.special))
 
     def hard(self) -> "Candidate":
-        """At the library's usual scale."""
+        """The candidate at the library's usual scale."""
 
         def hardened(op: PrimitiveTensor) -> PrimitiveTensor:
             return op if op.primitive == "zeros" else replace(op, scale=np.copysign(DEFAULT_SCALE, op.scale).item())
@@ -105,7 +105,7 @@ def _nearest(
     shift: bool,
     chosen: NamingSettings,
 ) -> list[tuple[PrimitiveTensor, float]]:
-    """Nothing at all, and what correlates most; those of one primitive differ in their parameters."""
+    """The tensor of zeros, and those of the library that correlate most, with their correlation."""
     weights = usage * part
     mine = _centred(tensor, weights, shift)
     power = _power(mine, weights)
@@ -168,7 +168,7 @@ def _all_of(
 
 
 def _means_something(primitive: str, rows: Basis, columns: Basis, least: int) -> bool:
-    """Some compare places in an order, which a pair of tokens hardly has, and distances are those of positions."""
+    """Whether a primitive says something of these bases: orders need some tokens, and distances positions."""
     if primitive in _OF_POSITIONS:
         return isinstance(rows, Positions) and isinstance(columns, Positions)
     if primitive in _BETWEEN_ORDERED:

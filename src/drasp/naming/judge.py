@@ -118,7 +118,7 @@ class Judge:
         ]
 
     def interchange(self, program: Program, lines: list[str]) -> dict[str, float]:
-        """For lines that were replaced, how often taking them from a source has the effect that it had before."""
+        """How often taking a replaced line from a source has the effect that it had before, for each of the lines."""
         found = interchange(program, self.trials, self.own, lines)
         return {name: float(o.cases.values.mean()) for name, o in found.items() if len(o.cases) >= self.settings.fewest}
 

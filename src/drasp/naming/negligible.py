@@ -12,7 +12,7 @@ from drasp.rewriting.simplify import simplify
 
 
 def drop_negligible(program: Program, judge: Judge) -> Program:
-    """Without selects, projects and norms that can go, each leaving its mean behind; the bias stays.
+    """The program without selects, projects and norms that can go, each mean-ablated; the bias stays.
 
     Each may cost some agreement, as a line that is cut of a graph may.
     """

@@ -150,7 +150,7 @@ def _speaking_to_output(program: Program) -> Program:
 
 
 def name_tensors(program: Program, pool: Oracle, least: float) -> Program:
-    """From the lowest up, the first tensors of the list that keep enough agreement."""
+    """The program with names from the lowest line up: the first of the list that keep enough agreement."""
     for name in [s.name for s in program.statements if isinstance(s, Select | Project) and s.stored is not None]:
         line = program.find(name)
         assert isinstance(line, Select | Project)
@@ -208,7 +208,7 @@ def _trained(
     aim: Callable[[Tensor], Tensor],
     settings: PaperNaming,
 ) -> Program:
-    """Towards what is aimed at, as long as agreement holds; then as it was when it last held."""
+    """The program with tensors drawn towards what is aimed at, as they were when agreement last held."""
     tensors = {name: program.tensors[name].clone().requires_grad_() for name in names}
     optimiser = torch.optim.Adam(tensors.values(), lr=settings.rate)
     kept: Mapping[str, Tensor] = {name: program.tensors[name] for name in names}
@@ -236,7 +236,7 @@ def _loss(program: Program, oracle: Oracle, batch: Batch) -> tuple[Tensor, float
 
 
 def _rounded(program: Program, names: Sequence[str], pool: Oracle, least: float) -> tuple[Program, int]:
-    """With whole numbers in each tensor that can have them, and how many these are."""
+    """The program with whole numbers in each tensor that can have them, and how many tensors these are."""
     whole = 0
     for name in names:
         tried = program.with_tensors({name: program.tensors[name].round()})

@@ -187,7 +187,7 @@ def built(program: Program, project: Project, candidate: Candidate) -> Rows:
 
 
 def _project_options(program: Program, project: Project, head: Head, chosen: NamingSettings) -> Iterator[Candidate]:
-    """Of those that are about as near as the nearest, simple ones first, then the others.
+    """The candidates for a project: of those about as near as the nearest, simple ones first, then the others.
 
     Where it is the only project, its scale means nothing and is the usual one.
     """

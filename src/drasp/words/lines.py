@@ -29,7 +29,7 @@ _WHERE = "positions where "
 
 
 def sentences(program: Program) -> list[str]:
-    """One for each line, in their order."""
+    """A sentence for each line, in their order."""
     return [sentence(program, statement) for statement in program.statements]
 
 
