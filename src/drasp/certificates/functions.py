@@ -150,7 +150,5 @@ def _folded(x: BoundedRows, period: int) -> BoundedRows:
     return BoundedRows(value, (np.sqrt(terms) * x.error + gamma(terms) * sizes + SMALL) * GROW)
 
 
-FUNCTIONS: dict[str, Callable[..., BoundedRows]] = {
-    function.__name__: function
-    for function in (*(no_op, keep, maximum, sharpen, harden, balance_01, is_pure, compare, cartesian, difference_mod),)
-}
+_KNOWN = (no_op, keep, maximum, sharpen, harden, balance_01, is_pure, compare, cartesian, difference_mod)
+FUNCTIONS: dict[str, Callable[..., BoundedRows]] = {function.__name__: function for function in _KNOWN}
