@@ -34,12 +34,12 @@ from drasp.causal import Measure
 from drasp.decompiler.pipeline import METHODS, decompile
 from drasp.decompiler.ugs.circuit import whole
 from drasp.decompiler.ugs.gates import Gates, Training
-from drasp.decompiler.ugs.method import PAPER_SETTINGS, UgsSettings
 from drasp.decompiler.ugs.running import mean_log_variances
 from drasp.fitting.oracle import Oracle
 from drasp.model_files import load_model
 from drasp.primitives import count_primitives
 from drasp.results.files import save_decompiled
+from drasp.settings import PAPER_SETTINGS, UgsSettings
 from drasp.tasks import Task, load_task, task_of_model
 
 T = TypeVar("T")
