@@ -8,7 +8,7 @@ from torch import Tensor
 
 from drasp.language import Interpreter, Program
 from drasp.measure import Share, agreeing, predictions, share
-from drasp.tasks import Inputs, Task
+from drasp.tasks import Inputs, Task, bin_name
 from drasp.transformer import Transformer
 
 
@@ -48,7 +48,7 @@ def verify(
         for row in (~same[rows]).nonzero()[:, 0].tolist()[: show - len(differing)]:
             differing.append(_disagreement(batch, row, theirs[row], ours[row], task))
     bins = tuple(
-        (f"{low}-{high}", share(same[(inputs.lengths >= low) & (inputs.lengths <= high)], inputs.every))
+        (bin_name(low, high), share(same[(inputs.lengths >= low) & (inputs.lengths <= high)], inputs.every))
         for low, high in task.bins
     )
     return Verification(bins, share(same, inputs.every), tuple(differing))

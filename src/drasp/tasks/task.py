@@ -309,6 +309,10 @@ class Task:
         return " ".join(self.vocabulary.tokens[i] for i in inputs.ids[0])
 
 
+def bin_name(low: int, high: int) -> str:
+    return f"{low}-{high}" if low < high else f"{low}"
+
+
 def shown(vocabulary: Vocabulary, ids: Iterable[int]) -> str:
     """The first tokens of an input, by their names, for a message."""
     names = [vocabulary.tokens[i] for i in islice(ids, _SHOWN + 1)]
