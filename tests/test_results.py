@@ -16,9 +16,10 @@ from drasp.language import Interpreter, parse, program_files
 from drasp.measure import Share
 from drasp.output_folder import write_files
 from drasp.records import CertificateRecord, FrontierRecord, Record
+from drasp.results.frontier import Frontier
 from drasp.results.labelled import Axis, Labelled
 from drasp.results.line import Line
-from drasp.results.result import Frontier, Result, load_result
+from drasp.results.result import Result, load_result
 from drasp.tasks import load_task, sequence_task
 from drasp.translation import translate
 from typed import known
@@ -65,6 +66,21 @@ def test_a_result_prints_its_program_verdict_and_frontier(result, program):
     assert "&lt;model&gt;: proved for all 3" in page
     assert "<one>" not in page
     assert program._repr_html_() == f"<pre>{escape(str(program))}</pre>"
+
+
+def test_the_frontier_tells_the_pick_from_what_names_made_of_it():
+    points = (FrontierRecord(4, 0.98, None, True), FrontierRecord(7, 1.0, None, False))
+
+    def notes(named):
+        return [(row[0], row[1], row[3], row[4]) for row in Frontier(points, {}, 4, named).rows()]
+
+    assert notes(None) == [("→", "4", "yes", "the pick"), ("", "7", "no", "")]
+    alike = FrontierRecord(4, 0.98, None, True, "complete")
+    assert notes(alike) == [("→", "4", "complete", "the pick, with names"), ("", "7", "no", "")]
+    shorter = FrontierRecord(3, 0.98, None, True, "complete")
+    before, other = ("", "4", "yes", "the pick, before naming"), ("", "7", "no", "")
+    assert notes(shorter) == [before, other, ("→", "3", "complete", "the pick, with names")]
+    assert str(Frontier(points, {}, 4, alike)).splitlines()[1].endswith("  the pick, with names")
 
 
 def test_a_result_on_all_inputs_says_so(result):

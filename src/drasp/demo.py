@@ -15,6 +15,7 @@ from drasp.progress import pass_progress
 from drasp.report.examples import draw_examples
 from drasp.results.certifying import with_certificate
 from drasp.results.files import save_decompiled
+from drasp.results.frontier import Frontier
 from drasp.tasks import load_task
 from drasp.terminal import SafeConsole
 from drasp.translation import translation_size
@@ -47,7 +48,7 @@ def main() -> None:
     if result.certificate is not None:
         console.print(result.certificate.line)
     console.print()
-    print_frontier(console, result.frontier, result.pick, result.final)
+    print_frontier(console, Frontier.of(result))
     console.print()
 
     console.rule(f"What it computes on: {' '.join(INPUT)}")
