@@ -10,7 +10,7 @@ import torch
 
 import drasp
 from drasp.causal import Evidence
-from drasp.decompiler.verify import verify
+from drasp.decompiler.verify import Disagreement, Verification, verify
 from drasp.errors import DraspError
 from drasp.language import Interpreter, parse, program_files
 from drasp.measure import Share
@@ -107,8 +107,9 @@ def test_a_tensor_has_named_axes(result):
     assert tensor["a", "b"] == 0
     assert np.asarray(tensor).shape == (4, 4)
     assert result["s1"].tensor.axes[1].name == "key: pos"
-    with pytest.raises(DraspError, match="line 2: a1 has no tensor"):
-        _ = result["a1"].tensor
+    for look in (lambda: result["a1"].tensor, result["a1"].plot):
+        with pytest.raises(DraspError, match="line 2: a1 has no tensor; .* give an input"):
+            look()
 
 
 def test_a_norm_is_a_form_of_what_it_hears():
@@ -246,3 +247,19 @@ def test_decompile_from_python_shows_progress_and_can_be_silent(capfd, tmp_path)
     assert load_result(tmp_path / "out").evidence == found.evidence
     assert drasp.decompile("bin_majority", load_task("bin_majority"), quick=True, progress=False).lines
     assert capfd.readouterr().err == ""
+
+
+def test_what_python_hands_out_prints_as_a_line_or_a_table():
+    model, task = drasp.load_model("bin_majority"), load_task("bin_majority")
+    assert repr(model) == "<Transformer: 1 layer, 1 head, 16 dimensions, 6 tokens, 154 positions>"
+    assert repr(task) == "<Task bin_majority: the more frequent bit; 6 tokens, softmax>"
+    assert repr(drasp.zoo_models()[0]) == "<ZooModel bin_majority: 1 × 1 × 16>"
+    said = Disagreement(("BOS", "1", "0"), 2, 1, "1", "0", 0.5, 0.25)
+    found = Verification((("5", Share(9, 10)),), Share(9, 10), (said,))
+    assert repr(found).splitlines() == [
+        "           5: 0.900 [0.596, 0.982] of 10 inputs answered alike",
+        " all lengths: 0.900 [0.596, 0.982] of 10 inputs answered alike",
+        "",
+        "1. BOS 1 0   (offset 2)",
+        "   after position 1 (1) the model says 1 (by 0.50), the program 0 (by 0.25)",
+    ]

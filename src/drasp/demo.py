@@ -32,7 +32,7 @@ def main() -> None:
     task = load_task(MODEL)
     transformer = load_model(resolve_model(MODEL))
     console.rule(f"A trained transformer: {MODEL}")
-    console.print(f"{len(transformer.layers)} layer, {transformer.n_heads} head, {transformer.d_model} dimensions")
+    console.print(transformer.size)
     console.print(f"its task: {task.about}; an input: {task.example()}")
     console.print(f"as an exact program, nothing left out: {translation_size(transformer)}\n")
 

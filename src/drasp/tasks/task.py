@@ -173,6 +173,9 @@ class Task:
     offsets: Offsets = (0,)
     limit: int | None = None
 
+    def __repr__(self) -> str:
+        return f"<Task {self.name}: {self.about or 'a task of its own'}; {len(self.vocabulary)} tokens, {self.output}>"
+
     @property
     def lengths(self) -> tuple[int, ...]:
         return self._from_source(lambda: self.source.lengths)
