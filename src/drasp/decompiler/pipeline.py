@@ -21,6 +21,7 @@ from drasp.decompiler.result import Decompiled
 from drasp.decompiler.search import Search
 from drasp.decompiler.ugs.method import PAPER_SETTINGS, UgsSettings, prune_by_gates
 from drasp.errors import DraspError
+from drasp.memory import kept_memory
 from drasp.model_files import ModelSource, load_model
 from drasp.naming.pipeline import PASSES as NAMING_PASSES
 from drasp.passes import Pass, Unit
@@ -37,6 +38,7 @@ def _silent(_record: PassRecord) -> None:
     pass
 
 
+@kept_memory()
 def decompile(
     model: ModelSource,
     task: Task,

@@ -94,9 +94,8 @@ class Search:
         self.spent: defaultdict[str, float] = defaultdict(float)  # seconds, on what is asked about
         inputs = self._draw_with_edits("fit", settings.inputs)
         self.fit = Oracle.of(transformer, task, inputs, batch_size=24)
-        # Short inputs run in larger batches: what takes time there is not the arithmetic.
         self.mean_size = float(inputs.sizes.float().mean())
-        self.at_once = max(1, round(settings.middle_length / self.mean_size))
+        self.at_once = self._at_once()
         self.check = self.draw("check", settings.inputs, batch_size=60 * self.at_once)
         accuracy = self.check.right(lambda batch: batch.logits).value
         # Answers that are almost another one are decided by what may go; so are mistakes of a model that makes few.
@@ -122,6 +121,19 @@ class Search:
         self.settled_means: dict[Hashable, Graph] = {}  # constants that settling makes of plain means
         self.norms_that_matter: dict[Hashable, bool] = {}
         self.examined: dict[Hashable, Examination] = {}
+
+    def _at_once(self) -> int:
+        """How much larger batches are where a pass has less to do: what takes time there is not the arithmetic.
+
+        It has more to do by the tokens, and by the answers, since at each of these a head looks at all tokens.
+        """
+        shape, usual = self.anatomy, self.settings.middle_length
+
+        def work(size: float, answers: float) -> float:
+            looks = size * (shape.n_layers - 1) + answers
+            return size * (shape.n_layers * self.transformer.d_model + shape.n_heads * looks)
+
+        return max(1, round(work(usual, usual) / work(self.mean_size, self.fit.answers_each)))
 
     def draw(self, pool: str, count: int, batch_size: int) -> Oracle:
         """Each pool has a generator of its own, so that none depends on what else was drawn."""
