@@ -1,7 +1,7 @@
 """What the passes share: pools of inputs with the model's answers, and how graphs and programs are judged on them."""
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,7 +26,8 @@ from drasp.decompiler.standards import Standards
 from drasp.errors import DraspError
 from drasp.fitting.descent import fit_tensors, minimise
 from drasp.fitting.oracle import Oracle, answering
-from drasp.language.syntax import ONE, ElementWise, Norm, Program, Select, once, tensor_digest
+from drasp.input_files import content_digest
+from drasp.language.syntax import ONE, ElementWise, Norm, Program, Select, once
 from drasp.model_files import digest
 from drasp.passes import Unit
 from drasp.program_writer import TooLargeError
@@ -306,10 +307,16 @@ class Search:
         return once(graph.measured, (self, "program"), written) if self.is_sparse(graph) else None
 
     def _shared(self, program: Program) -> Program:
-        """The program with the tensors of others in the place of equal ones: each may take a hundred megabytes."""
+        """The program with the tensors of others in the place of equal ones: each may take a hundred megabytes.
+
+        Two lines of one program keep a tensor each, which files need.
+        """
+        often: Counter[str] = Counter()
 
         def one_of(tensor: Tensor) -> Tensor:
-            return self.tensors.setdefault((tensor.dtype, tensor.shape, tensor_digest(tensor)), tensor)
+            found = content_digest("", {"": tensor})
+            often[found] += 1
+            return self.tensors.setdefault((found, often[found]), tensor)
 
         return replace(program, tensors={name: one_of(tensor) for name, tensor in program.tensors.items()})
 
