@@ -75,7 +75,9 @@ positions = 154
 # Whoever runs or unpickles one of these leaves a trace.
 SPRUNG = "sprung"
 TRAP = f"from pathlib import Path\nPath(__file__).with_name({SPRUNG!r}).touch()\nmine = None\n"
-PROGRAM = re.compile(r"(program\.(drasp|safetensors|py|tex|json)|model\.safetensors|.+\.cr)")
+PROGRAM = re.compile(
+    r"program\.(drasp|safetensors|py|tex|json)|(pruned|\d+)\.(drasp|safetensors)|model\.safetensors|.+\.cr"
+)
 _CALLS = ("mkdir", "rename", "replace", "unlink", "rmdir", "link", "fsync")
 _LEFT = re.compile(r"\..+\.drasp-(lock|new|old)")
 _MAKING = re.compile(r"\.drasp-|undone/work/")
