@@ -113,3 +113,12 @@ def test_the_campaign_sees_what_is_missing_left_or_run(tmp_path):
     (tmp_path / ".out.drasp-new").rmdir()
     (tmp_path / "out/sprung").touch()
     assert "was run" in (wrong_end(arguments, done, tmp_path) or "")
+
+
+def test_the_campaign_looks_for_what_is_written_where_the_command_ran(tmp_path):
+    done = Ended(0, "done", "")
+    for name in ("0", "--"):
+        arguments = ["language", "a", "--out", name]
+        assert "without" in (wrong_end(arguments, done, tmp_path, tmp_path) or "")
+        (tmp_path / name).touch()
+        assert wrong_end(arguments, done, tmp_path, tmp_path) is None

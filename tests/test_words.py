@@ -9,10 +9,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drasp.absence import absence
+from drasp.fitting.means import means_over
 from drasp.language import Interpreter, Program, parse
 from drasp.language.interpreter import pattern_of
+from drasp.language.syntax import Aggregate, ElementWise, Norm, Prediction, Project, Select
+from drasp.loading import load_model, resolve_model
 from drasp.sequences import Sequences
 from drasp.tasks import TASKS
+from drasp.translation import translate
 from drasp.words import names_told, paragraph, sentence, sentences
 from unnamed import without_names
 
@@ -159,3 +164,34 @@ def test_the_documentation_tells_the_published_models_as_the_words_do(row: dict)
     if re.search(r"op=[A-Z]\d|R\d|F\d", row["program"]) is None:  # else its numbers are in another file
         alone = parse(f"{header}{row['program']}")
         assert (sentences(alone), paragraph(alone)) == (row["sentences"], row["words"])
+
+
+def test_of_every_kind_of_line_it_is_told_what_changes_without_it():
+    task = TASKS["bin_majority"]
+    program = translate(load_model(resolve_model("bin_majority")), task.vocabulary, task.output)
+    kinds = {type(statement): statement for statement in program.statements}
+    assert {Aggregate, ElementWise, Norm, Prediction, Project, Select} == kinds.keys()
+    for kind, statement in kinds.items():
+        found = absence(program, statement, task)
+        assert (found is None) == (kind is Prediction)
+
+
+@given(data=st.data())
+def test_means_are_those_of_what_is_more_than_padding(data):
+    """Values may be the same for all inputs or positions, and norms are one number at each."""
+    sizes = [data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)) for _ in range(2)]
+    batches, wanted = [], {"vector": [], "norm": [], "everywhere": []}
+    for batch in sizes:
+        values = {
+            "vector": torch.randn(len(batch), 4, 3, dtype=torch.float64),
+            "norm": torch.randn(len(batch), 4, dtype=torch.float64),
+            "everywhere": torch.randn(1, 1, 2, dtype=torch.float64),
+        }
+        batches.append((values, torch.arange(4) < torch.tensor(batch)[:, None]))
+        for row, size in enumerate(batch):
+            for position in range(size):
+                wanted["vector"].append(values["vector"][row, position])
+                wanted["norm"].append(values["norm"][row, position])
+                wanted["everywhere"].append(values["everywhere"][0, 0])
+    for name, mean in means_over(batches).items():
+        torch.testing.assert_close(mean, torch.stack(wanted[name]).mean(0))
