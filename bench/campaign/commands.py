@@ -75,7 +75,9 @@ positions = 154
 # Whoever runs or unpickles one of these leaves a trace.
 SPRUNG = "sprung"
 TRAP = f"from pathlib import Path\nPath(__file__).with_name({SPRUNG!r}).touch()\nmine = None\n"
-PROGRAM = re.compile(r"(program\.(drasp|safetensors|py|tex|json)|model\.safetensors|.+\.cr)")
+PROGRAM = re.compile(
+    r"program\.(drasp|safetensors|py|tex|json)|(pruned|\d+)\.(drasp|safetensors)|model\.safetensors|.+\.cr"
+)
 _CALLS = ("mkdir", "rename", "replace", "unlink", "rmdir", "link", "fsync")
 _LEFT = re.compile(r"\..+\.drasp-(lock|new|old)")
 _MAKING = re.compile(r"\.drasp-|undone/work/")
@@ -88,6 +90,7 @@ _WRITTEN = {
     "figures": "figures/*.svg", "explore": "index.html", "sweep": "study.json", "tables": "tables/tables.md",
 }  # fmt: skip
 _WITHOUT_WORDS = ("diff", "decompile", "sweep")  # may say nothing where all is well
+_asked_to_end: list[int] = []  # signals that this process got, and not a command in a process of its own
 # The commands are the same in all calls; to build them takes longer than many of them take.
 typer.main.get_command = functools.cache(typer.main.get_command)
 
@@ -101,6 +104,9 @@ class Tally:
     code: set[str] = field(default_factory=set[str])
 
     def note(self, kind: str, what: str, wrong: str | None) -> None:
+        """Counts a trial, unless the campaign itself was asked to end in its course, which says nothing of drasp."""
+        if _asked_to_end:
+            raise KeyboardInterrupt
         self.tried[kind] += 1
         if wrong:
             self.failed.append(f"{kind}: {what[:300]!r}: {wrong}")
@@ -240,9 +246,18 @@ def called(arguments: Sequence[str]) -> Ended:
     return Ended(code, out.getvalue(), err.getvalue())
 
 
+def asked_to_end(number: int, _frame: object) -> NoReturn:
+    """What INT and TERM do here. A command that runs in this process ends by them as it would in one of its own."""
+    _asked_to_end.append(number)
+    raise KeyboardInterrupt
+
+
 def _main(arguments: Sequence[str]) -> int:
     """The code with which a command ends. Units of a study are copies of this process."""
-    with patch.object(engine, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": CopiedUnit})):
+    with (
+        patch.object(engine, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": CopiedUnit})),
+        patch.object(signal, "default_int_handler", asked_to_end),  # which `main` lets answer TERM
+    ):
         try:
             main(arguments)
         except SystemExit as stop:

@@ -35,8 +35,7 @@ def register(app: typer.Typer) -> None:
 
 def decompile(
     models: Annotated[
-        list[str],
-        typer.Argument(metavar="MODEL...", help=f"{_MODEL_HELP} Of several, in turn.", show_default=False),
+        list[str], typer.Argument(metavar="MODEL...", help=f"{_MODEL_HELP} Of several, in turn.", show_default=False)
     ],
     out: Annotated[
         Path, typer.Option(help="Folder for the program; of several models, OUT/MODEL.", show_default=False)

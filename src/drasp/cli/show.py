@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from drasp.input_files import is_there
 from drasp.language import EXPORTS, Program, statement_text
 from drasp.language.remarks import remark
 from drasp.language.syntax import CALLS, STATEMENTS
@@ -60,6 +61,7 @@ def print_frontier(console: Console, frontier: "Frontier") -> None:
 
 def print_result(console: Console, result: "Decompiled", out: Path, standing: str | None = None) -> None:
     """The program, the frontier, what was found out; `standing` is what is decided of the task's language."""
+    from drasp.report.page import REPORT
     from drasp.results.frontier import Frontier
     from drasp.settings import DEFAULT
 
@@ -79,7 +81,8 @@ def print_result(console: Console, result: "Decompiled", out: Path, standing: st
         console.print(f"- {hint}", markup=False, soft_wrap=True)
     files = f"program.{{{','.join(EXPORTS)}}}, pruned.{{drasp,safetensors}}, result.json, frontier/"
     console.print(f"wrote {out}/{files}", markup=False, soft_wrap=True)
-    console.print(f"look at it: {out}/report.html", markup=False, soft_wrap=True)
+    if is_there(out / REPORT):
+        console.print(f"look at it: {out / REPORT}", markup=False, soft_wrap=True)
     if standing is not None:
         console.print(standing, markup=False, soft_wrap=True)
     if result.certificate is not None:

@@ -47,8 +47,7 @@ def train(
         int, typer.Option(help="Tests (every 100 steps) without an error, in a row, that end it earlier.")
     ] = 1,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the model [default: named after the options]", show_default=False),
+        Path | None, typer.Option(help="Folder for the model [default: named after the options]", show_default=False)
     ] = None,
     checkpoints: Annotated[
         bool, typer.Option("--checkpoints", help="Keep the model, as OUT-STEP, whenever it got much better.")

@@ -1,20 +1,20 @@
 """What the passes share: pools of inputs with the model's answers, and how graphs and programs are judged on them."""
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from drasp.causal.evaluate import EvidenceEffort, Examination
-from drasp.causal.measures import CLEAR
 from drasp.causal.trials import Amount, Trials, stacked
 from drasp.decompiler.checkpoint import Found, Progress, State, load, store
 from drasp.decompiler.components import Components, Graph
@@ -25,13 +25,14 @@ from drasp.decompiler.standards import Standards
 from drasp.errors import DraspError
 from drasp.fitting.descent import fit_tensors, minimise
 from drasp.fitting.oracle import Oracle, answering
+from drasp.input_files import content_digest
 from drasp.language.syntax import ONE, ElementWise, Norm, Program, Select, once
 from drasp.model_files import digest
 from drasp.passes import Unit
 from drasp.program_writer import TooLargeError
 from drasp.records import Identity, PassRecord, drasp_version
 from drasp.rewriting.simplify import simplify
-from drasp.settings import DEFAULT, Settings
+from drasp.settings import DEFAULT, EVIDENCE, Settings
 from drasp.sites import NormSite, sides_of
 from drasp.tasks import EDITS, Inputs, Task
 from drasp.transformer import Transformer, in_single_precision
@@ -99,15 +100,16 @@ class Search:
         self.check = self.draw("check", settings.inputs, batch_size=60 * self.at_once)
         accuracy = self.check.right(lambda batch: batch.logits).value
         # Answers that are almost another one are decided by what may go; so are mistakes of a model that makes few.
-        self.decisive = self.check.clear(CLEAR)
+        self.decisive = self.check.clear(EVIDENCE.clear)
         if accuracy >= settings.mastered:
             self.decisive = self.decisive.where_right()
         self.least_of_all = agreement_on_all(accuracy, settings)
         # Ranking moves takes fewer inputs than settling constants, which must not suit those inputs alone; fewer still
         # where each input holds many answers.
-        every = (20, 4) if self.fit.answers_each > 20 else (5, 2)
+        long = self.fit.answers_each > settings.long_answers
         self.probe, self.tune = (
-            Oracle.of(transformer, task, inputs.spread(step), batch_size=24 * self.at_once) for step in every
+            Oracle.of(transformer, task, inputs.spread(step[long]), batch_size=24 * self.at_once)
+            for step in (settings.probed, settings.tuned)
         )
         self.means = self.components.means(self.probe)
         whole = self.components.whole()
@@ -121,6 +123,7 @@ class Search:
         self.settled_means: dict[Hashable, Graph] = {}  # constants that settling makes of plain means
         self.norms_that_matter: dict[Hashable, bool] = {}
         self.examined: dict[Hashable, Examination] = {}
+        self.tensors: WeakValueDictionary[Hashable, Tensor] = WeakValueDictionary()  # of programs, by their numbers
 
     def _at_once(self) -> int:
         """How much larger batches are where a pass has less to do: what takes time there is not the arithmetic.
@@ -136,7 +139,7 @@ class Search:
         return max(1, round(work(usual, usual) / work(self.mean_size, self.fit.answers_each)))
 
     def draw(self, pool: str, count: int, batch_size: int) -> Oracle:
-        """Each pool has a generator of its own, so that none depends on what else was drawn."""
+        """A pool of inputs with the model's answers, drawn by a generator of its own: it depends on no other pool."""
         rng = np.random.default_rng([self.seed, *pool.encode()])
         return Oracle.draw(self.transformer, self.task, count, rng, batch_size)
 
@@ -146,7 +149,7 @@ class Search:
         return Oracle.of(self.transformer, self.task, inputs, batch_size)
 
     def _draw_with_edits(self, pool: str, count: int) -> Inputs:
-        """Some of the inputs are edited: constants that suit the task alone may hide what the model does otherwise."""
+        """Inputs, some of them edited: constants that suit the task alone may hide what the model does otherwise."""
         rng = np.random.default_rng([self.seed, *pool.encode()])
         each = round(count * self.settings.edited / len(EDITS))
         edited = [self.task.edited(self.task.pool(each, rng), kind, rng) for kind in EDITS]
@@ -175,7 +178,7 @@ class Search:
 
     @property
     def seconds(self) -> float:
-        """That the run has taken, before and after an interruption."""
+        """The time that the run has taken, before and after an interruption."""
         return time.perf_counter() - self.start
 
     @contextmanager
@@ -255,7 +258,7 @@ class Search:
         logits = self.components.logits
 
         def settle(graph: Graph, pool: Oracle, steps: int) -> Graph:
-            """One constant a receiver, and one number a norm that is constant."""
+            """The graph with its constants fitted: one vector a receiver, and one number a norm that is constant."""
             live = graph.live_receivers()
             fixed = [receiver for receiver in live if receiver in graph.norms]
 
@@ -287,7 +290,7 @@ class Search:
         )
 
     def program_judge(self) -> EliminationJudge[Program]:
-        """For programs that are squeezed: only their constants are settled."""
+        """The judge of programs that are squeezed: only their constants are settled."""
 
         def settle(program: Program, pool: Oracle, steps: int) -> Program:
             return fit_tensors(program, constants_of(program), pool, steps)
@@ -308,25 +311,39 @@ class Search:
 
         def written() -> Program | None:
             try:
-                program = simplify(self.written(graph))
+                program = self._shared(simplify(self.written(graph)))
             except TooLargeError:
                 return None
             return program if program.lines <= self.settings.most_lines else None
 
         return once(graph.measured, (self, "program"), written) if self.is_sparse(graph) else None
 
+    def _shared(self, program: Program) -> Program:
+        """The program with the tensors of others in the place of equal ones: each may take a hundred megabytes.
+
+        Two lines of one program keep a tensor each, which files need.
+        """
+        often: Counter[str] = Counter()
+
+        def one_of(tensor: Tensor) -> Tensor:
+            found = content_digest("", {"": tensor})
+            often[found] += 1
+            return self.tensors.setdefault((found, often[found]), tensor)
+
+        return replace(program, tensors={name: one_of(tensor) for name, tensor in program.tensors.items()})
+
     def is_sparse(self, graph: Graph) -> bool:
         return len(graph.kept) <= self.settings.most_edges
 
     def edges_too_many(self, graph: Graph) -> int:
-        """For a program to be written at all; where it is the paths that are too many, an edge has several."""
+        """How many edges are too many for a program to be written; if it is paths that are, an edge has several."""
         return (graph.lines() - self.settings.most_written) // 3
 
     def written(self, graph: Graph) -> Program:
         return write_program(self.transformer, graph.edits, self.task.vocabulary, self.task.output)
 
     def lines(self, graph: Graph) -> int | None:
-        """Those of the graph's program, where it can be written."""
+        """The number of lines of the graph's program, where it can be written."""
         size = self.size(graph)
         return None if size is None else size.lines
 
@@ -362,7 +379,7 @@ class Search:
     def accept_program(self, program: Program, match: float, own: Program | None = None) -> None:
         """Keeps a program that was found; `own` has the model's own tensors, where this one has others."""
         self.note(self.running, program.lines, "lines", match)
-        self._keep(simplify(program), match, own=own)
+        self._keep(self._shared(simplify(program)), match, own=own)
 
     def note(self, name: str, left: int, unit: Unit, match: float) -> None:
         record = PassRecord(name, round(self.seconds, 2), left, unit, match)

@@ -303,11 +303,7 @@ class Norm(_Combining):
 
     kind = "norm"
     prefix, tensor_prefix = "n", "N"
-    arguments = (
-        Argument("", "inputs", "operands"),
-        Argument("op", "op", "stored"),
-        Argument("eps", "eps", "fraction"),
-    )
+    arguments = (Argument("", "inputs", "operands"), Argument("op", "op", "stored"), Argument("eps", "eps", "fraction"))
 
     name: str
     inputs: tuple[Operand, ...]

@@ -80,6 +80,11 @@ class Inputs:
         columns = torch.arange(self.ids.shape[1]).minimum(self.sizes[:, None] - 1)
         return self.offsets[:, None] + columns
 
+    @property
+    def real(self) -> Bool[Tensor, "n width"]:
+        """Where there are tokens and not padding."""
+        return torch.arange(self.ids.shape[1]) < self.sizes[:, None]
+
     def rows(self, which: Int[Tensor, " m"] | slice) -> "Inputs":
         """Some of the inputs, no wider than they need."""
         sizes = self.sizes[which]
