@@ -120,6 +120,24 @@ def test_variables_are_called_by_what_they_are():
     )
 
 
+def test_weights_that_differ_little_make_a_mean():
+    """Of six keys, BOS with a lead of 0.9 has a third of the weight: it is not what is taken."""
+    said = "averages the token over all positions so far, with more weight"
+    for op, words in (
+        ("k=token, op=(k==BOS)*0.9", f"{said} on positions where the token is BOS"),
+        (
+            "q=token, k=token, op=(a: BOS=1; b: a=1)*0.9",
+            f"{said} by what the query's token is (a: where the token is BOS; ",
+        ),
+        ("k=token, op=(k==BOS)*3", "attends most to positions where the token is BOS, and takes the token there"),
+        ("k=token, op=(k==BOS)*0.1", "attends to all positions so far alike, and averages the token"),
+    ):
+        made = program(f"s1 = select({op}){HEAD}{SAY}")
+        assert sentence(made, made.statements[1]).startswith(words)
+    faint = program(f"s1 = select(k=token, op=(k==BOS)*0.9){HEAD}{SAY}")
+    assert sentences(faint)[2] == "says what `a1` holds most of"
+
+
 def test_selects_that_an_aggregate_adds_up_are_told_each():
     both = program(
         f"""s1 = select(k=token, op=(k==BOS)*0.9)
