@@ -31,11 +31,11 @@ import torch
 
 from controls import answers_only, shuffled, with_other_heads
 from drasp.causal import FULL, Clear, Evidence, Measure, evaluate
-from drasp.causal.measures import CLEAR, CLEAR_IN_MODEL, FEWEST_CASES, LOWEST_PASSING, PASSING
 from drasp.errors import DraspError
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import Aggregate, Project, Select, Statement, TensorName
 from drasp.output_folder import write_file
+from drasp.settings import EVIDENCE
 from truth.families import families
 from truth.score import score
 from truth.specs import PARTS, Spec, count, make
@@ -184,7 +184,7 @@ def _raw(measures: Iterable[Measure | None]) -> Said:
 class Thresholds:
     """What a measure must reach, and from which share of the median margin on answers count."""
 
-    passing: float = PASSING
+    passing: float = EVIDENCE.passing
     clear: Clear = CLEARS[0]
 
     def said(self, row: Row, measure: str) -> Said:
@@ -193,8 +193,8 @@ class Thresholds:
 
     def judged(self, row: Row, measure: str) -> str:
         """What a measure says of a program: failed, passed, or nothing."""
-        lowest = self.passing - (PASSING - LOWEST_PASSING)
-        tested = [(value, lower) for value, n, lower in self.said(row, measure) if n >= FEWEST_CASES]
+        lowest = self.passing - (EVIDENCE.passing - EVIDENCE.lowest_passing)
+        tested = [(value, lower) for value, n, lower in self.said(row, measure) if n >= EVIDENCE.fewest_cases]
         good = [value >= self.passing and lower >= lowest for value, lower in tested]
         return "failed" if not all(good) else "passed" if good else "silent"
 
@@ -217,7 +217,11 @@ def tuned(rows: Sequence[Row]) -> Thresholds:
 
     def worth(t: Thresholds) -> tuple[float, ...]:
         shares = t.shares(rows)
-        off = abs(t.passing - PASSING), abs(t.clear.in_model - CLEAR_IN_MODEL), abs(t.clear.cut_down - CLEAR)
+        off = (
+            abs(t.passing - EVIDENCE.passing),
+            abs(t.clear.in_model - EVIDENCE.clear_in_model),
+            abs(t.clear.cut_down - EVIDENCE.clear),
+        )
         return min(*shares, ASKED_FOR), sum(shares), -sum(off)
 
     return max(every_threshold(), key=worth)
@@ -247,7 +251,7 @@ def by_kind(rows: Sequence[Row]) -> Iterator[str]:
         refused = sum(Thresholds().refuses(row) for row in own)
         counts = [sum(row["verdict"] == verdict for row in own) for verdict in verdicts]
         alone = sum(row["verdict alone"] != "not causal" for row in own)
-        at_means = sum((row["at means"] or 0.0) >= PASSING for row in own)
+        at_means = sum((row["at means"] or 0.0) >= EVIDENCE.passing for row in own)
         cells.append(
             [kind, len(own), *(f"{c['passed']} / {c['failed']}" for c in said), refused, *counts, alone, at_means]
         )
@@ -259,8 +263,8 @@ def by_threshold(rows: Sequence[Row]) -> Iterator[str]:
     even, odd = halves(rows)
     chosen = tuned(even)
     asked = [Thresholds(passing) for passing in THRESHOLDS]
-    asked += [Thresholds(clear=Clear(CLEAR, share)) for share in SHARES[:-1]]
-    asked += [Thresholds(clear=Clear(share, CLEAR_IN_MODEL)) for share in SHARES[1:]]
+    asked += [Thresholds(clear=Clear(EVIDENCE.clear, share)) for share in SHARES[:-1]]
+    asked += [Thresholds(clear=Clear(share, EVIDENCE.clear_in_model)) for share in SHARES[1:]]
     cells: list[list[object]] = []
     for t in dict.fromkeys((*asked, chosen)):
         names = [name for name, which in (("in use", Thresholds()), ("chosen on even numbers", chosen)) if t == which]
@@ -287,8 +291,8 @@ def draw(file: Path, rows: Sequence[Row]) -> None:
     matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "calibration"}  # the same file in every run
     varied = {
         "a measure must reach": (THRESHOLDS, [Thresholds(p) for p in THRESHOLDS]),
-        "clear in the model from": (SHARES, [Thresholds(clear=Clear(CLEAR, s)) for s in SHARES]),
-        "clear in M|G from": (SHARES, [Thresholds(clear=Clear(s, CLEAR_IN_MODEL)) for s in SHARES]),
+        "clear in the model from": (SHARES, [Thresholds(clear=Clear(EVIDENCE.clear, s)) for s in SHARES]),
+        "clear in M|G from": (SHARES, [Thresholds(clear=Clear(s, EVIDENCE.clear_in_model)) for s in SHARES]),
     }
     figure = Figure(figsize=(9, 2.8), layout="constrained")
     for axes, (name, (x, thresholds)) in zip(figure.subplots(1, 3, sharey=True), varied.items(), strict=True):

@@ -20,12 +20,12 @@ import torch
 from decompile import EVIDENCE, PAPER, shown, task_of
 from drasp.decompiler.pipeline import decompile
 from drasp.decompiler.result import Decompiled
-from drasp.decompiler.ugs.method import PAPER_SETTINGS, UgsSettings
 from drasp.language import Program
 from drasp.language.syntax import ONE, PrimitiveFunction
 from drasp.model_files import load_model
 from drasp.records import PassRecord
 from drasp.rewriting.simplify import canonical
+from drasp.settings import PAPER_SETTINGS, UgsSettings
 
 TABLE = Path(__file__).with_name("paper_method.json")
 _RUN = re.compile(

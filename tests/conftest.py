@@ -1,6 +1,7 @@
 """Settings for all tests."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ SHAPED = [
     if "from jaxtyping import" in file.read_text()
 ]
 install_import_hook(SHAPED, "beartype.beartype")
+
+# Where a shell's job runs the tests in the background it has them ignore Ctrl-C, and so would what they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Small tensors gain nothing from threads, and the tests run side by side.
 torch.set_num_threads(1)

@@ -1,10 +1,10 @@
 """What the documentation says about adding one more, done to a copy of drasp by its words alone."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from shutil import copytree, ignore_patterns
 
 import pytest
 
@@ -124,11 +124,16 @@ def test_a_patch_is_as_small_as_is_said_and_touches_what_is_named(part):
 @pytest.mark.long
 def test_what_is_added_by_the_documentation_alone_can_be_used(tmp_path):
     copy = tmp_path / "src"
-    copytree(ROOT / "src", copy, ignore=ignore_patterns("zoo_models", "__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("zoo_models", "__pycache__"))
     (copy / "drasp" / "zoo_models").symlink_to(ROOT / "src" / "drasp" / "zoo_models")
     for part in PATCHES:
         for block in patch_of(part):
             applied(tmp_path, block)
+    for linted in (("check",), ("format", "--check")):
+        ruff = [sys.executable, "-m", "ruff", *linted, "--no-cache", "src"]
+        done = subprocess.run(ruff, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
     code = USED.replace("{copy!r}", repr(str(copy)))
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(copy)}, capture_output=True, text=True, check=False

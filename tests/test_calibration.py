@@ -5,7 +5,7 @@ from pathlib import Path
 
 from calibration import ASKED_FOR, CLEARS, MEASURES, THRESHOLDS, Thresholds, halves, tuned
 from drasp.causal import Clear
-from drasp.causal.measures import CLEAR, CLEAR_IN_MODEL
+from drasp.settings import EVIDENCE
 
 ROWS = json.loads((Path(__file__).parent.parent / "bench" / "calibration.json").read_text())
 
@@ -24,7 +24,7 @@ def test_a_measure_fails_by_its_worst_line_and_not_by_few_cases():
 
 
 def test_what_counts_as_clear_is_looked_up():
-    assert CLEARS[0] == Clear(CLEAR, CLEAR_IN_MODEL)
+    assert CLEARS[0] == Clear(EVIDENCE.clear, EVIDENCE.clear_in_model)
     assert not Thresholds().refuses(row("true"))
     assert Thresholds(clear=Clear(in_model=0.02)).refuses(row("true"))
 

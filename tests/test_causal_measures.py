@@ -15,8 +15,6 @@ from drasp.causal.attention import _places, looks_of
 from drasp.causal.complement import Rest
 from drasp.causal.means import with_means
 from drasp.causal.measures import (
-    CLEAR_IN_MODEL,
-    FEWEST_CASES,
     Cases,
     Measure,
     alike,
@@ -43,6 +41,7 @@ from drasp.language.syntax import (
 from drasp.measure import margins
 from drasp.model_files import load_model
 from drasp.rewriting.simplify import simplify
+from drasp.settings import EVIDENCE
 from drasp.sites import OUT, POSITION, TOKEN, Component, NormSite, Path, Pattern, Receiver, Site
 from drasp.tasks import EDITS
 from drasp.translation import translate
@@ -102,7 +101,7 @@ def clear_margin(model, trials) -> float:
         for _, base, _, places in rows_of(pairs):
             said = hooked(model, *base).said
             found += [margin(said[p], trials.output) for p in places]
-    return CLEAR_IN_MODEL * sorted(found)[(len(found) - 1) // 2]
+    return EVIDENCE.clear_in_model * sorted(found)[(len(found) - 1) // 2]
 
 
 def share_alike(places, before, after, own_before, own_after, clear, output):
@@ -127,7 +126,7 @@ def matching(cases: Cases, expected: list[float | None]) -> None:
 def test_edited(task):
     model, _, program, trials = case(1, 1, 2, task)
     clear = clear_margin(model, trials)
-    assert CLEAR_IN_MODEL * trials.margin == pytest.approx(clear, rel=1e-4)
+    assert EVIDENCE.clear_in_model * trials.margin == pytest.approx(clear, rel=1e-4)
     found = edited(program, trials)
     for number, kind in enumerate(EDITS, 1):
         assert SOURCES[number] == kind
@@ -597,7 +596,7 @@ def test_ties_count_for_the_model_between_two_tokens():
 
 def test_what_a_number_says():
     assert status_of(0.95, 400, 0.93) == "passed"
-    assert status_of(0.95, FEWEST_CASES - 1, 0.93) == "untested"
+    assert status_of(0.95, EVIDENCE.fewest_cases - 1, 0.93) == "untested"
     assert status_of(0.89, 400, 0.86) == "failed"
     assert status_of(0.92, 60, 0.82) == "failed"
     assert status_of(None, 0, 0.0, possible=False) == "not_applicable"

@@ -130,6 +130,7 @@ def test_elimination_finds_what_changes_nothing_and_keeps_what_is_needed():
         judge(components, pool),
         lambda *_: 1.0,
         lambda _, match: accepted.append(match),
+        patience=5,
     )
     assert graph.kept == {Edge(TOKEN, OUT)}
     assert accepted

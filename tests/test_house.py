@@ -55,6 +55,52 @@ ALL_KINDS_BUT_ONE = {
     "rewriting.rewrite.changed",
 }
 
+# Numbers of the search and its neighbours that are no settings.
+NO_SETTINGS = {
+    # What guards against rounding.
+    "causal.origins._ROUNDING",
+    "decompiler.constants._LEAST",
+    "naming.difference._SAME",
+    # Memory: tokens of a batch.
+    "causal.trials._TOKENS",
+    # How L-BFGS goes, whatever it is used for.
+    "fitting.descent._MEMORY",
+    "fitting.descent._ENOUGH",
+    "fitting.descent._HALVINGS",
+    "fitting.descent._STALLED",
+    "fitting.descent._STEPS_STALLED",
+    # Options of the command line, which a result keeps.
+    "decompiler.pipeline.decompile.min_match",
+    "decompiler.pipeline.decompile.max_lines",
+    "decompiler.search.__init__.max_lines",
+    "decompiler.verify.verify.samples",
+    "decompiler.verify.verify.show",
+    # What a person is shown.
+    "naming.explain._SHOWN",
+    "naming.explain._ENTRIES",
+    "naming.explain._KINDS",
+    "naming.explain._SAMPLES",
+    "naming.explain._ONE_HOT",
+    "naming.inputs._COUNT",
+    # An order, and the paper's lists of primitives with their parameters.
+    "naming.families._PREFERENCE",
+    "naming.paper._STEPS_BACK",
+    "naming.paper._EVERY",
+    "naming.paper.OF_ONE",
+}
+NO_THRESHOLDS = {
+    # The normal distribution's 95 %.
+    "causal.measures.weighted_mean": [1.96],
+    "causal.splice._ratio": [1.96],
+    # Rounding: chances near 0 and 1, singular values of what depends on each other.
+    "decompiler.ugs.gates.unigram_loss": [1e-7],
+    "naming.linear._nearest_linear": [1e-6],
+    # What a person is shown: entries and effects that are nothing, distances of vectors that are one.
+    "naming.explain.shown": [1e-3],
+    "naming.explain.logit_path": [1e-3],
+    "naming.explain._clusters": [1e-4],
+}
+
 
 @cache
 def modules() -> Mapping[str, Path]:
@@ -224,6 +270,62 @@ def test_no_cache_stands_before_a_registry():
                 read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
                 found += [name] if read & {"_REGISTRY", "tensor_primitives", "function_primitives"} else []
     assert found == []
+
+
+def numbers_of_modules(packages: set[str]) -> dict[str, str]:
+    """The numbers that stand in modules of these packages for themselves: at the top, or as a function's default."""
+    found: dict[str, str] = {}
+    for name, file in modules().items():
+        tree = ast.parse(file.read_text()) if part(name) in packages else ast.Module([], [])
+        for node in tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and numbers(node.value):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                found |= {f"{name.removeprefix('drasp.')}.{ast.unparse(each)}": ast.unparse(node) for each in targets}
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef):
+                arguments = [*function.args.posonlyargs, *function.args.args][::-1]
+                for argument, default in zip(arguments, function.args.defaults[::-1], strict=False):
+                    if numbers(default):
+                        found[f"{name.removeprefix('drasp.')}.{function.name}.{argument.arg}"] = ast.unparse(default)
+    return found
+
+
+def numbers(node: ast.AST) -> list[float]:
+    """Those that say how much: not 0 or 1, nor what guards against rounding."""
+    values = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+    counts = [x for x in values if isinstance(x, int | float) and not isinstance(x, bool)]
+    return [x for x in counts if x not in (0, 1) and abs(x) > 1e-9]
+
+
+def thresholds(packages: set[str]) -> dict[str, list[float]]:
+    """Shares that stand in the text of a function: what has a decimal point and is neither a half nor a whole."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for name, file in modules().items():
+        for function in ast.walk(ast.parse(file.read_text())) if part(name) in packages else ():
+            if isinstance(function, ast.FunctionDef):
+                inside = [n for line in function.body for n in numbers(line)]
+                shares = [x for x in inside if x != 0.5 and not float(x).is_integer()]
+                if shares:
+                    found[f"{name.removeprefix('drasp.')}.{function.name}"] += shares
+    return found
+
+
+def test_numbers_of_the_search_the_names_and_the_evidence_are_settings():
+    """What stands elsewhere guards against rounding, bounds memory, is an option, or is for whoever reads."""
+    searching = {"causal", "decompiler", "fitting", "naming", "rewriting"}
+    assert set(numbers_of_modules(searching)) == NO_SETTINGS
+    assert thresholds(searching) == NO_THRESHOLDS
+
+
+def test_every_setting_says_why():
+    """What it is, and why it is so large, stands behind each."""
+    file = modules()["drasp.settings"]
+    lines = file.read_text().splitlines()
+    silent: list[str] = []
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.AnnAssign) and not ("  # " in lines[node.lineno - 1] or "field(" in ast.unparse(node)):
+            silent.append(ast.unparse(node.target))
+    assert silent == []
 
 
 def test_exact_rewriting_knows_no_model_no_judge_and_no_threshold():

@@ -188,7 +188,7 @@ def test_a_column_needs_a_margin() -> None:
     """2·x > y at ties of x and y: 1 and -1 would leave the answer to rounding."""
     features = torch.tensor([[1.0, 1.0], [2.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
     said = torch.tensor([[True], [True], [False], [False]])
-    head = Head("sigmoid", (), (), features, said, torch.arange(4), 4)
+    head = Head("sigmoid", (), (), features, said, torch.arange(4))
     whole = _whole_column(head, torch.tensor([1.6, -1.0]), 0, DEFAULT.naming)
     logits = features @ whole
     assert ((logits > 0) == said[:, 0]).all()

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from drasp.causal.measures import LEAST_EDITED
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.trials import Amount, Trials
 from drasp.compiler import Compiled, compile_program
@@ -16,6 +15,7 @@ from drasp.naming.heads import merge_heads
 from drasp.naming.judge import Judge, changed_lines
 from drasp.naming.negligible import drop_negligible
 from drasp.rewriting.rewrite import dense_ops
+from drasp.settings import DEFAULT
 from drasp.sites import OUT, Component, Edge
 from drasp.tasks import answer_task, each_row
 from truth.families import program_for
@@ -107,7 +107,7 @@ def test_the_floors_are_what_the_program_reaches():
     own = with_tensors(model.program)
     judge = judge_of(model, own)
     assert judge.floor == pytest.approx(0.99)
-    assert judge.edited_floor == LEAST_EDITED
+    assert judge.edited_floor == DEFAULT.naming.least_edited
     assert Judge.of(own, judge.fit, judge.check, judge.trials, least=0.995).floor == pytest.approx(0.995)
     poor = scaled(own, logits1=-1, logits2=-1)
     low = Judge.of(poor, judge.fit, judge.check, judge.trials, least=0.9)

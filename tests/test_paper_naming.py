@@ -8,7 +8,8 @@ import torch
 from drasp.fitting.oracle import Oracle, answering
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import ElementWise, PrimitiveFunction, PrimitiveTensor, Project, Select
-from drasp.naming.paper import PaperNaming, name_as_paper, name_functions, name_tensors, options, with_simple_numbers
+from drasp.naming.paper import name_as_paper, name_functions, name_tensors, options, with_simple_numbers
+from drasp.settings import PaperNaming
 from drasp.tasks import load_task
 from truth.families import program_for
 from typed import of_kind

@@ -281,7 +281,7 @@ def test_moves_are_ranked_by_what_they_cost_for_what_they_are_worth():
     def worth(before: int, after: int) -> float:
         return 0.0 if after == before - 1 else 1.0
 
-    state = eliminate(10, lambda _: moves, judge, lambda *_: 0.9, lambda s, _: order.append(s), worth=worth)
+    state = eliminate(10, lambda _: moves, judge, lambda *_: 0.9, lambda s, _: order.append(s), 5, worth=worth)
     assert order == [7, 4, 1]
     assert state == 1, "what is worth nothing is no move"
 

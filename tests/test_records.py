@@ -19,7 +19,7 @@ from drasp.language import program_files
 from drasp.loading import ZOO_FOLDER
 from drasp.model_files import digest, load_model
 from drasp.records import FrontierRecord, Identity, NormsRecord, PassRecord, Record, read_record
-from drasp.settings import QUICK
+from drasp.settings import EVIDENCE, QUICK
 from drasp.tasks import TASKS, answer_task, each_row
 from drasp.tasks.framed import Framed
 from small_graphs import random_transformer
@@ -173,7 +173,7 @@ def test_the_commands_write_what_can_be_read(tmp_path):
     assert decompiled is not None
     assert (decompiled.method, decompiled.seed) == ("fast", 5)
     asked = {"method": "fast", "quick": True, "min_match": 0.9, "max_lines": 40, "accept": "causal", "naming": "drasp"}
-    assert decompiled.settings == {**asked, "search": QUICK.to_json()}
+    assert decompiled.settings == {**asked, "search": QUICK.to_json(), "evidence": EVIDENCE.to_json()}
     assert {step.unit for step in decompiled.passes or ()} <= {"edges", "lines"}
 
 

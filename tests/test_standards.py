@@ -10,12 +10,12 @@ from torch import Tensor
 
 from cuts import AnyMeans, cuttable
 from drasp.causal.attention import looks_of
-from drasp.causal.measures import CLEAR, CLEAR_IN_MODEL, LEAST_EDITED, LEAST_OVERLAP
 from drasp.causal.trials import SOURCES, Amount, Trials, lowest
 from drasp.decompiler.components import Components, Edits, Graph
 from drasp.decompiler.standards import Standards
 from drasp.edits import Replaced, Scaled
 from drasp.model_files import load_model
+from drasp.settings import DEFAULT, EVIDENCE
 from drasp.sites import Component, Edge, Path, Product, Read
 from drasp.tasks import Language, Task, answer_task, each_row, language_task
 from hooked_model import HookedModel
@@ -26,6 +26,7 @@ LAST = answer_task(
 )
 SPELT = language_task("spelt", Language("ab", "(a|bb)*"), lengths=range(3, 7), room=8)
 LAYERS, FEWEST, MANY = 2, 12, 20
+LEAST_EDITED, LEAST_OVERLAP = DEFAULT.least_edited, DEFAULT.least_overlap
 PAIRS = Amount(24, 24)
 
 
@@ -79,7 +80,7 @@ class StandardsCase:
     @property
     def clear(self) -> float:
         every = [self.margin(said) for number, row in self.rows for said in self.hooked(number, row, "base", {})[1]]
-        return CLEAR_IN_MODEL * sorted(every)[(len(every) - 1) // 2]
+        return EVIDENCE.clear_in_model * sorted(every)[(len(every) - 1) // 2]
 
 
 @pytest.fixture(scope="module", params=[(LAST, 15), (SPELT, 6)], ids=["softmax", "sigmoid"])
@@ -89,7 +90,7 @@ def case(request) -> StandardsCase:
 
 def test_edited_answers_are_those_of_hooks(case):
     clear = case.clear
-    assert CLEAR_IN_MODEL * case.trials.margin == pytest.approx(clear, rel=1e-5)
+    assert EVIDENCE.clear_in_model * case.trials.margin == pytest.approx(clear, rel=1e-5)
     shares: dict[int, list[float]] = {kind: [] for kind in range(1, len(SOURCES))}
     for number, row in case.rows:
         kind = int(case.trials.batches[number].kinds[row])
@@ -208,7 +209,7 @@ def counting(standards: Standards, looked_at: list[int]):
 @pytest.mark.parametrize(("task", "seed"), [(LAST, 15), (SPELT, 6)])
 def test_interchange_takes_a_component_from_the_source_on_both_sides(task, seed):
     case = StandardsCase(task, seed, Amount(8, 8))
-    clear = CLEAR * case.trials.margin
+    clear = EVIDENCE.clear * case.trials.margin
     sides: tuple[Edits, Edits] = ({}, case.graph.edits)
     used = [c for c in case.transformer.anatomy.senders if c.receivers and case.graph.is_used(c)]
     shares: dict[Component, list[float]] = {component: [] for component in used}
@@ -268,4 +269,4 @@ def test_a_graph_is_held_to_the_worst_of_them(case, monkeypatch, overlap, edited
 
 
 def test_too_few_cases_say_nothing():
-    assert lowest([]) == 1.0
+    assert lowest([], FEWEST, MANY) == 1.0

@@ -18,12 +18,13 @@ from drasp.decompiler.search import Search
 from drasp.decompiler.ugs.circuit import as_paths, as_products, whole, without
 from drasp.decompiler.ugs.coefficients import GateRun, next_coefficient, representative
 from drasp.decompiler.ugs.gates import Effort, Gates, Training, divergence, sample_masks, unigram_loss
-from drasp.decompiler.ugs.method import Method, Stage, UgsSettings, prune_by_gates
+from drasp.decompiler.ugs.method import Method, Stage, prune_by_gates
 from drasp.decompiler.ugs.running import answers_of, mean_log_variances, means_of
 from drasp.decompiler.ugs.storing import kept_of, run_of
 from drasp.decompiler.ugs.writing import finest, program_of
 from drasp.errors import DraspError
 from drasp.measure import Share
+from drasp.settings import UgsSettings
 from drasp.sites import OUT, POSITION, TOKEN, Component, Edge
 from drasp.tasks import load_task
 from drasp.transformer import Shape, assemble, initial_weights

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from drasp.edits import CUT, Edit, Replaced
+from drasp.fitting.means import means_over
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import Aggregate, ElementWise, Norm, Prediction, Project, Select, Statement
 from drasp.measure import agreeing, predictions
@@ -83,12 +84,8 @@ def absence(program: Program, statement: Statement, task: Task, seed: int = 0) -
 def _mean(interpreter: Interpreter, name: str, task: Task, seed: int) -> Tensor:
     """A variable's mean over all positions of other inputs, those behind their ends left out."""
     inputs = task.pool(_INPUTS, np.random.default_rng(seed + 1))
-    total, count = torch.zeros(()), 0
-    for _, batch in inputs.batches():
-        values = interpreter.run(Sequences(batch.ids, batch.positions), record=[name]).values[name]
-        real = torch.arange(batch.ids.shape[1])[None, :] < batch.sizes[:, None]
-        total, count = total + values[real].sum(0), count + int(real.sum())
-    return total / count
+    runs = ((interpreter.run(Sequences(b.ids, b.positions), record=[name]), b.real) for _, b in inputs.batches())
+    return means_over((run.values, real) for run, real in runs)[name]
 
 
 def _answer(answer: Tensor, names: tuple[str, ...]) -> str:

@@ -7,13 +7,14 @@ import numpy as np
 import torch
 
 from drasp.measure import predict
+from drasp.settings import DEFAULT
 from drasp.tasks import Task
 from drasp.transformer import Transformer
 
 _ENOUGH = 0.3  # seconds of trying
 _MOST = 64  # inputs
-_POOL = 480  # inputs of the pool on which passes judge
-# Runs of that pool that a decompilation of the thirteen published models took: the least, the median, the most.
+# Runs of the pool on which passes judge that a decompilation of the thirteen published models took: the least, the
+# median, the most.
 _LEAST, _USUAL, _LONGEST = 30, 180, 800
 
 
@@ -39,7 +40,7 @@ def estimate(transformer: Transformer, task: Task) -> Estimate:
         predict(transformer, pool, task.output)
         taken = time.perf_counter() - start
         if taken >= _ENOUGH or count >= _MOST:
-            seconds = taken * _POOL / len(pool)
+            seconds = taken * DEFAULT.inputs / len(pool)
             return Estimate(*(runs * seconds for runs in (_LEAST, _USUAL, _LONGEST)))
         count *= 4
 

@@ -313,7 +313,7 @@ class _Pass:
         return value @ attention.output_of(head.head)
 
     def norm_edit(self, receiver: Receiver) -> Edit | None:
-        """Of its norm, or that of all heads of its layer, whose values are at all positions."""
+        """The edit of a receiver's norm, or of that of all heads of its layer, whose values are at all positions."""
         own, *shared = self.plan.norm_sites(receiver)
         edit = self.plan.edits.get(own)
         if edit is not None or not shared:

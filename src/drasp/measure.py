@@ -11,6 +11,8 @@ from torch import Tensor
 from drasp.tasks import Inputs
 from drasp.vocabulary import Output
 
+TIE = 1e-5  # of the largest logit: what is nearer is a tie, which rounding in sums of some hundred terms decides
+
 # Ids and positions to logits: a Transformer, or anything that stands in for one.
 Model = Callable[[Int[Tensor, "n width"], Int[Tensor, "n width"]], Float[Tensor, "n width n_vocab"]]
 # The token said at each position (softmax), or which tokens are held possible there (sigmoid).

@@ -19,6 +19,7 @@ from torch import Tensor
 from drasp.configuration import Fields
 from drasp.errors import DraspError
 from drasp.input_files import found_at, is_folder, is_there, read_json, read_json_if_there, read_tensors
+from drasp.layers import Linear, StreamNorm
 from drasp.lens import from_lens
 from drasp.transformer import Shape, Transformer, assemble
 
@@ -86,23 +87,17 @@ def digest(transformer: Transformer) -> str:
 
 
 def named_weights(transformer: Transformer) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of a transformer with its Hugging Face name, in the order of the digest."""
     yield "wte.weight", transformer.token_embedding
     yield "wpe.weight", transformer.position_embedding
     for i, layer in enumerate(transformer.layers):
-        yield f"h.{i}.ln_1.weight", layer.attention_norm.gain
-        yield f"h.{i}.ln_1.bias", layer.attention_norm.bias
-        yield f"h.{i}.attn.c_attn.weight", layer.attention.qkv.weight
-        yield f"h.{i}.attn.c_attn.bias", layer.attention.qkv.bias
-        yield f"h.{i}.attn.c_proj.weight", layer.attention.output.weight
-        yield f"h.{i}.attn.c_proj.bias", layer.attention.output.bias
-        if layer.mlp is None:
-            continue
-        yield f"h.{i}.ln_2.weight", layer.mlp_norm.gain
-        yield f"h.{i}.ln_2.bias", layer.mlp_norm.bias
-        yield f"h.{i}.mlp.c_fc.weight", layer.mlp.hidden.weight
-        yield f"h.{i}.mlp.c_fc.bias", layer.mlp.hidden.bias
-        yield f"h.{i}.mlp.c_proj.weight", layer.mlp.output.weight
-        yield f"h.{i}.mlp.c_proj.bias", layer.mlp.output.bias
+        parts: list[tuple[str, StreamNorm | Linear]] = [("ln_1", layer.attention_norm)]
+        parts += [("attn.c_attn", layer.attention.qkv), ("attn.c_proj", layer.attention.output)]
+        if layer.mlp is not None:
+            parts += [("ln_2", layer.mlp_norm), ("mlp.c_fc", layer.mlp.hidden), ("mlp.c_proj", layer.mlp.output)]
+        for name, part in parts:
+            yield f"h.{i}.{name}.weight", part.gain if isinstance(part, StreamNorm) else part.weight
+            yield f"h.{i}.{name}.bias", part.bias
     yield "ln_f.weight", transformer.final_norm.gain
     yield "ln_f.bias", transformer.final_norm.bias
     yield "lm_head.weight", transformer.unembedding

@@ -198,6 +198,6 @@ class Plan:
         return all(h in self.needed and h not in self.apart and h not in self.inner for h in self.anatomy.heads(layer))
 
     def norm_sites(self, receiver: Receiver) -> Sequence[NormSite]:
-        """Its own, and that of all heads of its layer."""
+        """The sites at which a receiver's norm is edited: its own, and that of all heads of its layer."""
         own = NormSite(receiver)
         return (own, NormSite(Receiver(receiver.layer, "attention"))) if receiver.kind in SIDES else (own,)

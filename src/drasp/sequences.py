@@ -29,6 +29,11 @@ class Sequences:
     part: Float[Tensor, "batch pos"] | None = None
     counted: Int[Tensor, " counted"] | None = None
 
+    @property
+    def everywhere(self) -> "Sequences":
+        """The same inputs, with logits at all positions."""
+        return Sequences(self.ids, self.positions)
+
     def bias(self, narrow: bool) -> Float[Tensor, "any query pos"]:
         """Added to attention scores, of all queries or those wanted: 0 where a key is seen, else very negative."""
         length = self.ids.shape[1]

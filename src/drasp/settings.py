@@ -1,7 +1,6 @@
 """The numbers that the search goes by: what a cut and a name are held to, what they are worth, how much is tried.
 
-A result keeps all of them. What only guards against rounding, or bounds memory, stays where it is used; what evidence
-is held to in the end is no setting: `drasp.causal.measures`.
+A result keeps all of them. What only guards against rounding, or bounds memory, stays where it is used.
 """
 
 import json
@@ -10,7 +9,15 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class NamingSettings:
+class Numbers:
+    """What a run goes by, as its result keeps it."""
+
+    def to_json(self) -> dict[str, Any]:
+        return json.loads(json.dumps(asdict(self)))
+
+
+@dataclass(frozen=True)
+class NamingSettings(Numbers):
     """How names are found, and what they may cost."""
 
     # What a name is held to. The evidence in the end asks for a little less, on other inputs.
@@ -19,8 +26,11 @@ class NamingSettings:
     least_interchange: float = 0.93  # share alike where a line comes from another input
     least_rounded: float = 0.97  # the same, of rounded numbers: more digits cost nothing but looks
     least_overlap: float = 0.55  # of attention: a name may harden what is soft
+    overlap_without: float = 0.92  # the same, where a line goes: what it leaves shall look where it did
+    least_edited: float = 0.93  # of answers that edits change, if the program that has no names yet gives so many
     lost: float = 0.02  # of the answers that edits change, that all names together may cost
     fewest: int = 12  # cases that say anything
+    many: int = 20  # cases that say something of one kind of edit
     negligible: float = 0.02  # of the sources: a line that changes fewer answers says nothing
     alike: float = 0.95  # overlap of attention weights of two heads that may be one line
 
@@ -30,9 +40,18 @@ class NamingSettings:
     attempts: int = 4  # tensors for a select, those that come nearest
     softened: int = 3  # of them, those that are tried with soft scores too
     looked_at: int = 6  # inputs on which it is seen where a head looks; each has many positions
+    sharper: tuple[float, ...] = (1.0, 3.0)  # times the scale of what a soft one replaces: names blur what is sharp
     scales: tuple[float, ...] = (10_000.0, 300.0, 100.0, 30.0, 10.0, 3.0)  # of scores, from hard to soft
+    bonus_alone: float = 0.01  # of agreement, for one tensor for ordinary and special tokens alike, which is simpler
+    bonus_hard: float = 0.005  # the same, for the library's usual scale, which needs no number
+    shades: int = 20  # steps of an overlap: by less, no candidate looks more where the head does
+    by_loss: float = 1e-3  # of agreement, for a loss less by one: of those that agree alike, the nearer first
+    most_loss: float = 100.0  # that counts there: of candidates further off, none will do
     as_near: float = 0.05  # of correlation: by so little less than the nearest, the simpler name is the better one
     nearest: int = 3  # tensors of the library that a stored one is compared with further
+    offsets: int = 8  # positions, back or ahead: heads that look further by number are rare
+    whole_numbers: int = 7  # from 0, as the parameters of a tensor
+    least_ordered: int = 4  # tokens that can be said to have an order, as numbers or letters
     pairs: int = 5  # of one for ordinary and one for special tokens
     least_correlation: float = 0.25  # of a stored tensor with one that may take its place
     the_same: float = 0.999  # correlation of a table with the tensor that may take its place
@@ -55,7 +74,7 @@ class NamingSettings:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Numbers):
     """How a program is searched for; the default is one value of it, and `QUICK` another."""
 
     # How much is spent.
@@ -66,10 +85,13 @@ class Settings:
     near: float = 0.05  # of agreement: so far below its target a cut is settled for longer
     unseen_inputs: int = 1000  # on which names are judged in the end
     fresh_inputs: int = 2000  # for the agreement that is reported
+    probed: tuple[int, int] = (5, 20)  # every so-many-th input ranks moves, which takes few; 20, where answers are long
+    tuned: tuple[int, int] = (2, 4)  # the same, for settling, which must not suit those inputs alone
+    long_answers: int = 20  # positions that count in an input: from there on fewer inputs say as much
     slopes_inputs: int = 96  # whose gradients rank edges and lines
     edited: float = 0.25  # of the inputs that constants are settled on: what suits the task alone may hide what is done
     trials_from_task: int = 64  # pairs of inputs for a look at the mechanism, of inputs of middle length
-    trials_of_each_edit: int = 48
+    trials_of_each_edit: int = 48  # the same, of edited inputs: few of them change an answer
     middle_length: int = 60  # tokens: of shorter inputs there may be more, and more at once, and of longer ones fewer
     least_times: float = 0.5  # of the trials, for the longest inputs
     most_times: float = 3.0  # and for the shortest
@@ -86,6 +108,10 @@ class Settings:
     as_well: float = 0.002  # less agreement, with constants that nothing was fitted to
 
     # What cuts leave of the mechanism. The evidence in the end asks for a little less, on other inputs.
+    least_overlap: float = 0.92  # of a head's weights with its own in the model
+    least_edited: float = 0.93  # of answers that edits change, for the kind of edit where that is lowest
+    fewest: int = 12  # cases: fewer say nothing
+    many: int = 20  # cases that say something of one kind of edit
     nothing_lost: float = 0.98  # of answers that stay with all that is cut from another input: it hardly matters at all
     complete: float = 0.91  # the same, of a program that is complete
     sufficient: float = 0.85  # of one that is not: it may leave out what matters at times, not another way to answers
@@ -97,7 +123,7 @@ class Settings:
     seldom: float = 0.02  # of the pairs: a norm that changes fewer answers does not matter
 
     # What a cut is worth, in lines, and a line in agreement.
-    worth_of_a_line: float = 0.01
+    worth_of_a_line: float = 0.01  # of agreement: ten lines fewer are worth a tenth of the answers
     worth_of_noise: float = 0.02  # of a line that does not matter: there noise decides
     worth_of_a_read: float = 1.0  # what functions and queries need not read makes them simpler
     worth_of_a_norm: float = 0.3  # layer norm is there in every model, and a number in its place is not
@@ -126,9 +152,112 @@ class Settings:
     naming: NamingSettings = field(default_factory=NamingSettings)
     without: tuple[str, ...] = ()  # passes that are left out, to see what they do
 
-    def to_json(self) -> dict[str, Any]:
-        return json.loads(json.dumps(asdict(self)))
-
 
 DEFAULT = Settings()
 QUICK = Settings(inputs=240, patience=2)
+
+
+@dataclass(frozen=True)
+class EvidenceSettings(Numbers):
+    """What the evidence for a program is held to: the same for all, or verdicts could not be compared. No option."""
+
+    # How much is measured.
+    inputs: int = 1000  # for agreement, which is reported on others
+    pairs: tuple[int, int] = (120, 60)  # with sources from the task, and of each kind of edit: most change an answer
+    more_pairs: tuple[int, int] = (240, 100)  # besides, where the first show too little
+    quick_inputs: int = 400  # for a look at programs that are not handed out
+    quick_pairs: tuple[int, int] = (50, 50)  # the same
+
+    # When a measure passes.
+    passing: float = 0.9  # the mean over its cases
+    lowest_passing: float = 0.85  # the lower end of its interval
+    fewest_cases: int = 50  # that say anything: the interval of fewer is too wide
+
+    # Which answers count; shares of the median margin by which the reference prefers its answers to others.
+    clear: float = 0.02  # answers by less are unclear: little, where the reference has the same parts as the program
+    clear_in_model: float = 0.2  # more against the whole model, where what was cut decides what is almost a tie
+    even: float = 0.05  # where the reference prefers one of two by more, a program that says both does not say the same
+    vague: float = 0.2  # by less, as for a query that finds no key, a program that says many tokens says as little
+
+    # Parts of components; shares of pairs of inputs.
+    often: float = 0.1  # a part that changes answers so often says something,
+    hardly: float = 0.02  # and cancels out if the whole component, taken from the same sources, changes no more
+
+    # Attention, splicing and what is complete.
+    places: int = 2  # positions drawn of each input: others say nearly the same
+    least_overlap: float = 0.5  # of a replaced line with the model's heads: a name may harden what is soft, no more
+    least_effect: float = 0.01  # of what taking everything from another input does: below, a component says nothing
+    furthest: float = -1.0  # of a splice: without a bound a single input could outweigh all others
+    untested_allowed: int = 1  # lines of a complete program, if their few cases do not speak against it
+    most_variables: int = 2  # of an unnamed MLP in a complete program: of more, it could hide the whole of it
+
+
+EVIDENCE = EvidenceSettings()
+
+
+@dataclass(frozen=True)
+class UgsSettings(Numbers):
+    """How the paper's own pruning goes; by default as in the paper: minutes for the smallest models, hours or days for
+    larger ones.
+    """
+
+    # How much is spent.
+    runs: tuple[int, int, int, int] = (20, 20, 20, 20)  # at most, in each stage
+    continued: int = 4  # runs that go on to the next stage
+    patience: tuple[int, int, int, int] = (1000, 1000, 500, 500)  # steps without undecided gates
+    steps: int = 5000  # at most, in each run
+    inputs: int = 10  # in a step
+    masks: int = 12  # samples of the gates for each input
+    batches: int = 200  # that are drawn, and used again and again
+
+    # How a run is trained, by AdamW.
+    start: float = 8.0  # θ of a gate that has not been trained: it is open in all but one row of 3,000
+    undecided: float = 1.0  # θ, either way: nearer to 0, a gate is open in many rows and shut in many
+    shut: float = -6.0  # θ of a gate that is open, for all that is to come, in less than one row of 400
+    gate_rate: float = 0.1  # gates go from open to shut within a run
+    constant_rate: float = 0.002  # constants begin as means, and follow
+    norm_rate: float = 0.1  # of logarithms
+    mlp_rate: float = 1e-3  # parts of split MLPs, which begin as the whole
+    betas: tuple[float, float] = (0.9, 0.995)  # what one mask in many shows is not forgotten at once
+    clip: float = 5.0  # the largest gradient, of all gates together
+    check_every: int = 50  # steps, whose mean loss is compared with that of a model that says the same everywhere
+    checks: int = 3  # above it in a row, after which a run is given up
+
+    # Which prices are tried.
+    coefficient: float = 0.01  # the first
+    smallest: float = 1e-5  # coefficient, in units of the loss of a unigram model for a gate: all stays open
+    largest: float = 1e3  # the same: all is closed
+    factor: float = 5.0  # from the known coefficients into the unknown
+    alike: float = 0.01  # of the logarithm of a coefficient: one that is nearer to a known one shows nothing new
+    intervals: int = 10  # of agreement, each of which shall have a run
+
+    # What goes on.
+    enough: float = 0.7  # agreement without which a model is not taken further
+    splits: float = 0.9  # agreement with which MLPs can be split
+    given_away: float = 0.2  # of agreement, at most, in a later stage
+
+
+PAPER_SETTINGS = UgsSettings()
+
+
+@dataclass(frozen=True)
+class PaperNaming(Numbers):
+    """How names are found in the paper's way, by its own numbers."""
+
+    inputs_for_functions: int = 2048  # on which functions are compared
+    inputs_for_tensors: int = 1200  # and tensors
+    positions: int = 20_000  # for least squares
+    least_linear: float = 0.92  # agreement with which a linear map is taken at once
+    for_linear: float = 0.01  # of agreement, in favour of a linear map
+    least_function: float = 0.9  # the same, of a function of the library
+    least_tensor: float = 0.95  # of the pruned program's agreement
+    least_rounded: float = 0.91  # the same, while numbers become sparse and whole
+    penalties: tuple[float, ...] = (1e-1, 1e-2, 1e-4)  # of what is not 0, or not whole: all are tried
+    steps: int = 2000  # towards 0, and as many towards whole numbers
+    rate: float = 1e-4  # of Adam
+    batch: int = 120  # inputs in a step
+    batches: int = 20  # that are drawn, and used again and again
+    window: int = 10  # steps whose agreement is averaged
+
+
+PAPER_NAMING = PaperNaming()

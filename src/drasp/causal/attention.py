@@ -21,10 +21,8 @@ from drasp.forward import Forward
 from drasp.language import Interpreter, Program
 from drasp.language.interpreter import pattern_of
 from drasp.language.syntax import Aggregate, once
-from drasp.sequences import Sequences
+from drasp.settings import EVIDENCE
 from drasp.sites import Component, Pattern, Site
-
-_PLACES = 2  # positions drawn of each input
 
 Heads = tuple[Component, ...]
 
@@ -56,7 +54,7 @@ def attention(program: Program, trials: Trials) -> dict[str, Measure]:
     for number, pairs in enumerate(trials.batches):
         for narrow in (False, True):
             names = [name for name, found in looks.items() if found[number].narrow == narrow]
-            inputs = pairs.base if narrow else Sequences(pairs.base.ids, pairs.base.positions)
+            inputs = pairs.base if narrow else pairs.base.everywhere
             values = interpreter.run(inputs, record=[pattern_of(name) for name in names]).values if names else {}
             for name in names:
                 found, pattern = looks[name][number], values[pattern_of(name)]
@@ -94,22 +92,8 @@ def _looks_of(trials: Trials, heads: Heads) -> tuple[Looks, ...]:
 
 def mean_outputs(trials: Trials) -> dict[Site, Float[Tensor, " d_model"]]:
     """What each head writes on average, over all positions of the bases."""
-    return once(trials.found, "mean outputs", lambda: _mean_outputs(trials))
-
-
-@torch.no_grad()
-def _mean_outputs(trials: Trials) -> dict[Site, Float[Tensor, " d_model"]]:
     heads = [c for c in trials.transformer.anatomy.senders if c.kind == "head"]
-    forward = Forward(trials.transformer, record=heads)
-    sums: dict[Site, Tensor] = {}
-    for pairs in trials.batches:
-        real = torch.arange(pairs.base.ids.shape[1]) < pairs.sizes[:, None]
-        values = forward(Sequences(pairs.base.ids, pairs.base.positions)).values
-        for head in heads:
-            total = values[head].expand(*real.shape, -1)[real].sum(0)
-            sums[head] = sums[head] + total if head in sums else total
-    count = sum(int(pairs.sizes.sum()) for pairs in trials.batches)
-    return {head: total / count for head, total in sums.items()}
+    return once(trials.found, "mean outputs", lambda: trials.means(heads))
 
 
 def _looks(
@@ -120,7 +104,7 @@ def _looks(
     narrow: bool,
     rng: np.random.Generator,
 ) -> Looks:
-    inputs = pairs.base if narrow else Sequences(pairs.base.ids, pairs.base.positions)
+    inputs = pairs.base if narrow else pairs.base.everywhere
     record: list[Site] = [*heads, *map(Pattern, heads)]
     values = Forward(trials.transformer, record=record)(inputs).values
     places, chances = _places(pairs, narrow, rng)
@@ -145,15 +129,15 @@ def _places(
     pairs: Pairs, narrow: bool, rng: np.random.Generator
 ) -> tuple[Int[Tensor, "batch places"], Float[Tensor, "batch places"]]:
     """Positions drawn for each input, and how likely each was."""
-    counts = pairs.valid.sum(1, keepdim=True)
-    draws = torch.as_tensor(rng.random((len(pairs), _PLACES)))
+    counts, shape = pairs.valid.sum(1, keepdim=True), (len(pairs), EVIDENCE.places)
+    draws = torch.as_tensor(rng.random(shape))
     counted = (draws * counts).long()
     if narrow:
-        return counted, (1 / counts).expand(-1, _PLACES)
+        return counted, (1 / counts).expand(-1, EVIDENCE.places)
     # Nothing behind the last position that counts matters.
     reach = torch.where(pairs.valid, pairs.where, 0).amax(1, keepdim=True) + 1
-    anywhere = (torch.as_tensor(rng.random((len(pairs), _PLACES))) * reach).long()
-    half = torch.as_tensor(rng.random((len(pairs), _PLACES)) < 0.5)
+    anywhere = (torch.as_tensor(rng.random(shape)) * reach).long()
+    half = torch.as_tensor(rng.random(shape) < 0.5)
     places = torch.where(half, pairs.where.gather(1, counted), anywhere)
     counts_there = ((pairs.where[:, None] == places[..., None]) & pairs.valid[:, None]).any(-1)
     return places, 0.5 * counts_there / counts + 0.5 / reach

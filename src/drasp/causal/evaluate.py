@@ -13,7 +13,7 @@ from drasp.causal.edited import edited
 from drasp.causal.evidence import Evidence, LineEvidence, causal_reasons, completeness_reasons, of_lines
 from drasp.causal.interchange import Reference, interchanges
 from drasp.causal.means import with_means
-from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Cases, Clear, Measure, differing, worst
+from drasp.causal.measures import NOT_APPLICABLE, Cases, Clear, Measure, differing, worst
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.origins import origin_of
 from drasp.causal.parts import part_effects
@@ -23,12 +23,12 @@ from drasp.forward import Forward
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import ONE, ElementWise, Network, Select
 from drasp.sequences import Run, Sequences
+from drasp.settings import EVIDENCE
 from drasp.tasks import EditKind, Inputs, Task
 from drasp.transformer import Transformer
 
 Key = TypeVar("Key", bound=str)
 Asked: TypeAlias = tuple[Reference, Sequence[str]]
-_MOST_VARIABLES = 2  # that an unnamed MLP may read in a complete program: of more, it could hide the whole of it
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class EvidenceEffort:
     in_model: bool = True
 
 
-FULL = EvidenceEffort(inputs=1000, pairs=Amount(120, 60), more=Amount(240, 100))
-QUICK = EvidenceEffort(inputs=400, pairs=Amount(50, 50), more=Amount(0, 0), in_model=False)
+FULL = EvidenceEffort(EVIDENCE.inputs, Amount(*EVIDENCE.pairs), Amount(*EVIDENCE.more_pairs))
+QUICK = EvidenceEffort(EVIDENCE.quick_inputs, Amount(*EVIDENCE.quick_pairs), Amount(0, 0), in_model=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,7 @@ def _opaque(program: Program) -> list[str]:
         for s in program.statements
         if isinstance(s, ElementWise)
         and isinstance(s.function, Network)
-        and len(read := [v for v in s.inputs if v != ONE]) > _MOST_VARIABLES
+        and len(read := [v for v in s.inputs if v != ONE]) > EVIDENCE.most_variables
     ]
 
 
@@ -206,7 +206,7 @@ def _agreement(trials: Trials, inputs: Inputs, program: Program, cut_down: Progr
 
 def _of_all(measure: Measure) -> Measure:
     """Agreement on all inputs that there are: it is known, however few they are, and has no interval."""
-    passes = measure.value is not None and measure.value >= PASSING
+    passes = measure.value is not None and measure.value >= EVIDENCE.passing
     return replace(measure, interval=None, status="passed" if passes else "failed")
 
 
@@ -284,7 +284,8 @@ def _is_open(found: Measure) -> bool:
     """Whether more cases could change what a measure says: some are there, but few; or the value passes and its
     interval does not. What no source has changed so far stays idle.
     """
-    return 0 < found.n < FEWEST_CASES or (found.failed and found.value is not None and found.value >= PASSING)
+    few = 0 < found.n < EVIDENCE.fewest_cases
+    return few or (found.failed and found.value is not None and found.value >= EVIDENCE.passing)
 
 
 def _looks_by(program: Program, looks: Mapping[str, Measure]) -> dict[str, Measure]:

@@ -8,15 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from drasp.causal.measures import FEWEST_CASES, NOT_APPLICABLE, PASSING, Measure, worst
+from drasp.causal.measures import NOT_APPLICABLE, Measure, worst
 from drasp.causal.parts import PartEffect
 from drasp.causal.trials import DifferingCase
 from drasp.records import typed
-
-# Of a replaced line with the model's heads: a name may harden what is soft, but not look at something else, even if
-# the values there are such that interchange does not tell.
-_LEAST_OVERLAP = 0.5
-_UNTESTED_ALLOWED = 1  # of the lines of a complete program, if its few cases do not speak against it
+from drasp.settings import EVIDENCE
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,7 @@ def causal_reasons(evidence: Evidence) -> list[str]:
 
 
 def _is_elsewhere(attention: Measure) -> bool:
-    return attention.failed and attention.value is not None and attention.value < _LEAST_OVERLAP
+    return attention.failed and attention.value is not None and attention.value < EVIDENCE.least_overlap
 
 
 def _is_without_case(line: LineEvidence) -> bool:
@@ -158,7 +154,7 @@ def _looks_right(line: LineEvidence) -> bool:
 
 def _speaks_against(measure: Measure) -> bool:
     """Whether a measure has cases, too few to count, and does not pass on them."""
-    return measure.status == "untested" and measure.value is not None and measure.value < PASSING
+    return measure.status == "untested" and measure.value is not None and measure.value < EVIDENCE.passing
 
 
 def _of_replacement(line: LineEvidence, has_cut_down: bool) -> Measure:
@@ -169,7 +165,7 @@ def _of_replacement(line: LineEvidence, has_cut_down: bool) -> Measure:
     if has_cut_down:
         return line.interchange_cut_down or NOT_APPLICABLE
     found = line.interchange or NOT_APPLICABLE
-    passing = found.value is not None and found.value >= PASSING
+    passing = found.value is not None and found.value >= EVIDENCE.passing
     return replace(found, status="untested") if found.failed and passing else found
 
 
@@ -185,9 +181,9 @@ def completeness_reasons(evidence: Evidence) -> list[str]:
                 untested[line.line] = found
             case _:
                 pass
-    if len(untested) > _UNTESTED_ALLOWED or any(map(_speaks_against, untested.values())):
+    if len(untested) > EVIDENCE.untested_allowed or any(map(_speaks_against, untested.values())):
         found = ", ".join(f"{line} {measure}" for line, measure in untested.items())
-        reasons.append(f"lines with fewer than {FEWEST_CASES} cases that matter in the model: {found}")
+        reasons.append(f"lines with fewer than {EVIDENCE.fewest_cases} cases that matter in the model: {found}")
     if not any(line.interchange is not None and line.interchange.passed for line in evidence.lines):
         reasons.append("no line was shown to be the model's by interchange")
     match evidence.complement.status:

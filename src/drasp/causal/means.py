@@ -6,20 +6,16 @@ products that the program has, since the mean of any other is the same for all k
 what is read then, as in the complement: whether a program has one folded into its numbers its sites do not say.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from drasp.causal.complement import Rest
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.trials import Trials
 from drasp.edits import CUT, Edit, Replaced
-from drasp.forward import Forward
 from drasp.language import Program
-from drasp.sequences import Sequences
 from drasp.sites import NO_COMPONENT, OUT, Component, Edge, Path, Product, Sender, Site, last_of
 
 
@@ -28,8 +24,9 @@ def with_means(program: Program, trials: Trials) -> dict[Site, Edit]:
     """The edits of the model that leave what the program has of it, and means of the rest."""
     rest = Rest(Mechanism.of(program), trials.transformer)
     edges = [edge for receiver in (*rest.read, *rest.looking) for edge in rest.others(receiver)]
-    means = _means(trials, list(dict.fromkeys(edge.sender for edge in edges)))
-    edits: dict[Site, Edit] = {edge: Replaced(means[edge.sender]) for edge in edges}
+    sent = {edge: edge.sender if isinstance(edge.sender, Component) else Edge(edge.sender, OUT) for edge in edges}
+    means = trials.means(list(dict.fromkeys(sent.values())))
+    edits: dict[Site, Edit] = {edge: Replaced(means[site]) for edge, site in sent.items()}
     for head in rest.products:
         edits |= dict.fromkeys(_closed(rest, head, set(edges)), CUT)
     return edits
@@ -51,17 +48,3 @@ def _is_of(way: Sender, sender: Sender) -> bool:
     """Whether a way is the sender, or one of those that it is made of; `one` is all that comes from no component."""
     constant = isinstance(sender, Path) and sender.origin == NO_COMPONENT
     return way == (NO_COMPONENT if constant else sender) or last_of(way) == sender
-
-
-def _means(trials: Trials, senders: Sequence[Sender]) -> dict[Sender, Float[Tensor, " d_model"]]:
-    """What comes from components, or along ways through heads, on average over all positions of the bases."""
-    sites: dict[Sender, Site] = {s: s if isinstance(s, Component) else Edge(s, OUT) for s in senders}
-    forward, sums, count = Forward(trials.transformer, record=list(sites.values())), dict[Sender, Tensor](), 0
-    for pairs in trials.batches:
-        real = torch.arange(pairs.base.ids.shape[1]) < pairs.sizes[:, None]
-        values = forward(Sequences(pairs.base.ids, pairs.base.positions)).values
-        count += int(real.sum())
-        for sender, site in sites.items():
-            total = values[site].expand(*real.shape, -1)[real].sum(0)
-            sums[sender] = sums[sender] + total if sender in sums else total
-    return {sender: total / count for sender, total in sums.items()}

@@ -12,34 +12,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.measure import predictions, wilson_interval
+from drasp.measure import TIE, predictions, wilson_interval
+from drasp.settings import EVIDENCE
 from drasp.vocabulary import Output
-
-PASSING = 0.9
-LOWEST_PASSING = 0.85  # of the interval's lower end
-# What a search and names are held to, beforehand and on other inputs: more than what is reported asks for.
-LEAST_OVERLAP = 0.92  # of a head's weights with its own in the model
-LEAST_EDITED = 0.93  # of answers that edits change, on average over inputs
-FEWEST_CASES = 50  # that say anything
-# Shares of the median margin. Answers by less are unclear and do not count: little, where the reference has the same
-# parts as the program; more against the whole model, where what was cut decides what is almost a tie.
-CLEAR = 0.02
-CLEAR_IN_MODEL = 0.2
-# Where the reference answers by more, a program that gives two tokens alike does not say the same.
-EVEN = 0.05
-# Where the reference answers by less, as for a query that finds no key, a program that gives many tokens alike says as
-# little, and the answer does not count.
-VAGUE = 0.2
-# Of the largest logit: what is nearer than this is a tie, which rounding in sums of some hundred terms decides.
-_TIE = 1e-5
 
 
 @dataclass(frozen=True)
 class Clear:
     """The share of the median margin from which on an answer counts: of the model cut down, and of the model."""
 
-    cut_down: float = CLEAR
-    in_model: float = CLEAR_IN_MODEL
+    cut_down: float = EVIDENCE.clear
+    in_model: float = EVIDENCE.clear_in_model
 
 
 @dataclass(frozen=True)
@@ -90,9 +73,10 @@ NOT_APPLICABLE = Measure(None, 0, None, "not_applicable")
 
 
 def status_of(value: float | None, n: int, lower: float, possible: bool = True) -> str:
-    if n < FEWEST_CASES or value is None:
+    if n < EVIDENCE.fewest_cases or value is None:
         return "untested" if possible else "not_applicable"
-    return "passed" if value >= PASSING and lower >= LOWEST_PASSING else "failed"
+    passes = value >= EVIDENCE.passing and lower >= EVIDENCE.lowest_passing
+    return "passed" if passes else "failed"
 
 
 @dataclass(frozen=True)
@@ -169,7 +153,7 @@ def alike(reference: Logits, other: Logits, output: Output) -> tuple[Where, Wher
 
     A tie of two tokens, one of them the reference's, counts for it. Of more than two, it is no answer at all.
     """
-    tolerance = _TIE * other.abs().amax(-1, keepdim=True)
+    tolerance = TIE * other.abs().amax(-1, keepdim=True)
     same = ~differing(reference, other, output)
     if output == "sigmoid":
         near = other.abs() <= tolerance

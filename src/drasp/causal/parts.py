@@ -14,10 +14,8 @@ from drasp.causal.mechanism import Mechanism
 from drasp.causal.swaps import ModelSwap, SwappedModel, known_swaps, model_swap
 from drasp.causal.trials import Pairs, Trials
 from drasp.language import Program
+from drasp.settings import EVIDENCE
 from drasp.sites import Component, Edge, Site, last_of
-
-_OFTEN = 0.1  # of pairs of inputs
-_HARDLY = 0.02
 
 
 @dataclass(frozen=True)
@@ -70,4 +68,4 @@ def _changed(trials: Trials, pairs: Pairs, after: Logits) -> int:
 
 def _effect(part: int, component: int, pairs: int) -> PartEffect:
     shares = part / max(1, pairs), component / max(1, pairs)
-    return PartEffect(*shares, pairs, dormant=shares[0] >= _OFTEN and shares[1] <= _HARDLY)
+    return PartEffect(*shares, pairs, dormant=shares[0] >= EVIDENCE.often and shares[1] <= EVIDENCE.hardly)

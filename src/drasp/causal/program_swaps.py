@@ -178,7 +178,7 @@ class SwappedProgram:
         base, source = self.pairs.base, self.pairs.source
         if swap.partial:
             # What is put together of both sides is so at all positions, since some of it others look at.
-            base, source = (Sequences(side.ids, side.positions) for side in (base, source))
+            base, source = (side.everywhere for side in (base, source))
         program, names = _with_inputs_apart(self.program, divided)
         lines = [names.get(name, name) for name in swap.lines]
         interpreter = Interpreter.of(program)

@@ -22,12 +22,10 @@ from drasp.language import Interpreter, Program
 from drasp.language.interpreter import pattern_of
 from drasp.language.syntax import Aggregate, ElementWise, Network, Project
 from drasp.sequences import Sequences
+from drasp.settings import EVIDENCE
 from drasp.sites import Component, Pattern, Site
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output
-
-_LEAST_EFFECT = 0.01  # of what taking everything from another input does: below, a component has nothing to say
-_LOWEST = -1.0  # far worse than another input's; without a bound a single input could outweigh all others
 
 
 def divergence(model: Logits, other: Logits, output: Output) -> Float[Tensor, "batch wanted"]:
@@ -75,7 +73,7 @@ def _aggregate(
     interpreter, sites = Interpreter.of(program), [Pattern(head) for head in heads]
     narrow = all(head.layer + 1 == trials.transformer.anatomy.n_layers for head in heads)
     for pairs in trials.batches:
-        base, source = (side if narrow else _wide(side) for side in (pairs.base, pairs.source))
+        base, source = (side if narrow else side.everywhere for side in (pairs.base, pairs.source))
         ours = interpreter.run(base, record=[pattern_of(name)]).values[pattern_of(name)]
         if narrow and name in interpreter.plan.seen_by_others:
             ours = pairs.at_counted(ours)
@@ -92,10 +90,6 @@ def _aggregate(
 def _logits(transformer: Transformer, pairs: Pairs, inputs: Sequences, edits: dict[Site, Edit]) -> Logits:
     logits = Forward(transformer, edits)(inputs).logits
     return logits if inputs.where is not None else pairs.at_counted(logits)
-
-
-def _wide(inputs: Sequences) -> Sequences:
-    return Sequences(inputs.ids, inputs.positions)
 
 
 def _mapped(program: Program, mechanism: Mechanism, model: Transformer, line: ElementWise) -> list[Component]:
@@ -126,17 +120,18 @@ def _function(program: Program, trials: Trials, name: str, mlps: list[Component]
     record: set[Site] = {mlp, *before.values(), *(site for sites in heads.values() for site in sites)}
     said: list[tuple[Tensor, Tensor]] = []
     for pairs in trials.batches:
-        inputs = _wide(pairs.base)
+        inputs = pairs.base.everywhere
         own = Forward(trials.transformer, record=record)(inputs).values
         edits: dict[str, Edit] = {line: Replaced(own[c]) for line, c in before.items()}
         for line, sites in heads.items():
             if sites:
                 edits[pattern_of(line)] = Replaced(torch.stack([own[site] for site in sites]).mean(0))
         said.append((interpreter.run(inputs, edits, [name]).values[name].to(own[mlp].dtype), own[mlp]))
-    real = [torch.arange(p.base.ids.shape[1]) < p.sizes[:, None] for p in trials.batches]
+    real = [pairs.real for pairs in trials.batches]
     means = [torch.cat([pair[i][r] for pair, r in zip(said, real, strict=True)]).mean(0) for i in (0, 1)]
     for pairs, (ours, _) in zip(trials.batches, said, strict=True):
-        inputs, source = _wide(pairs.base), Forward(trials.transformer, record=[mlp])(_wide(pairs.source)).values[mlp]
+        inputs = pairs.base.everywhere
+        source = Forward(trials.transformer, record=[mlp])(pairs.source.everywhere).values[mlp]
         edits_in_model = [{mlp: Replaced(ours - means[0] + means[1])}, {mlp: Replaced(source)}]
         logits = [_logits(trials.transformer, pairs, inputs, {**edit}) for edit in edits_in_model]
         yield tuple(_mean_divergence(pairs, each, trials.output) for each in logits)  # pyright: ignore[reportReturnType]
@@ -150,7 +145,7 @@ def _measure(trials: Trials, divergences: Iterable[tuple[Tensor, Tensor]]) -> Me
     spliced, resampled = (torch.cat([pair[i] for pair in pairs]).double() for i in (0, 1))
     everything = torch.cat([_mean_divergence(p, p.source_logits, trials.output) for p in trials.batches])
     lengths = torch.cat([p.lengths for p in trials.batches])
-    if float(resampled.mean()) <= _LEAST_EFFECT * float(everything.mean()):
+    if float(resampled.mean()) <= EVIDENCE.least_effect * float(everything.mean()):
         return Measure(None, 0, None, "untested" if trials.possible else "not_applicable")
     inside = {f"{low}-{high}": (lengths >= low) & (lengths <= high) for low, high in trials.task.bins}
     by_length = {name: _ratio(spliced[rows], resampled[rows]) for name, rows in inside.items()}
@@ -165,5 +160,5 @@ def _ratio(spliced: Float[Tensor, " n"], resampled: Float[Tensor, " n"]) -> BinM
         return BinMean(None, 0, None)
     ratio = float(spliced.sum()) / total
     half = 1.96 * float((spliced - ratio * resampled).square().sum().sqrt()) / total
-    value = max(_LOWEST, 1 - ratio)
-    return BinMean(value, len(spliced), (max(_LOWEST, 1 - ratio - half), min(1.0, max(_LOWEST, 1 - ratio + half))))
+    value, low, high = (max(EVIDENCE.furthest, 1 - ratio + by) for by in (0.0, -half, half))
+    return BinMean(value, len(spliced), (low, min(1.0, high)))

@@ -15,14 +15,7 @@ from drasp.causal.trials import Pairs, Trials
 from drasp.edits import Edit, Replaced, Scaled
 from drasp.forward import Forward
 from drasp.language import Program
-from drasp.language.syntax import (
-    Aggregate,
-    ElementWise,
-    Norm,
-    Project,
-    Select,
-    once,
-)
+from drasp.language.syntax import Aggregate, ElementWise, Norm, Project, Select, once
 from drasp.sites import NO_COMPONENT, OUT, Anatomy, Component, Edge, Path, Product, Receiver, Sender, Site, last_of
 from drasp.transformer import Transformer
 
@@ -149,7 +142,7 @@ class SwappedModel:
         return Forward(self.transformer, edits)(self.pairs.base).logits
 
     def _from_source(self, sites: Iterable[Site]) -> dict[Site, Edit]:
-        """Each site moves to the source's value; a site that stands in several sums moves as often as they say."""
+        """Edits that put the source's values at sites; one that stands in several sums moves as often as they say."""
         moves: dict[Site, float] = {}
         for site in sites:
             for part, factor in site_terms(site, self.transformer.anatomy).items():

@@ -15,10 +15,13 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.causal.measures import EVEN, VAGUE, Cases, Clear, Logits, alike, differing
+from drasp.causal.measures import Cases, Clear, Logits, alike, differing
+from drasp.fitting.means import means_over
 from drasp.forward import Forward
 from drasp.measure import margins
 from drasp.sequences import Sequences
+from drasp.settings import EVIDENCE
+from drasp.sites import Site
 from drasp.tasks import EDITS, Inputs, Task
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output
@@ -26,8 +29,6 @@ from drasp.vocabulary import Output
 FROM_TASK = "another input"
 SOURCES = (FROM_TASK, *EDITS)
 _TOKENS = 8192  # in a batch: attention weights of all heads on it fit into some ten megabytes
-FEWEST = 12  # inputs with answers that change: fewer say nothing in a search
-_MANY = 20  # that say something of one kind of edit
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Pairs:
     def where(self) -> Int[Tensor, "batch wanted"]:
         assert self.base.where is not None
         return self.base.where
+
+    @property
+    def real(self) -> Bool[Tensor, "batch pos"]:
+        """The positions of the bases that are more than padding."""
+        return torch.arange(self.base.ids.shape[1]) < self.sizes[:, None]
 
     def at_counted(self, x: Float[Tensor, "batch pos dims"]) -> Float[Tensor, "batch wanted dims"]:
         return x.gather(1, self.where[..., None].expand(-1, -1, x.shape[-1]))
@@ -100,6 +106,13 @@ class Trials:
 
     def __len__(self) -> int:
         return sum(len(pairs) for pairs in self.batches)
+
+    @torch.no_grad()
+    def means(self, sites: Sequence[Site]) -> dict[Site, Tensor]:
+        """What is at sites of the model on average over all positions of the bases."""
+        forward = Forward(self.transformer, record=sites)
+        values = (forward(pairs.base.everywhere).values for pairs in self.batches)
+        return means_over(zip(values, (pairs.real for pairs in self.batches), strict=True))
 
     @cached_property
     def margin(self) -> float:
@@ -195,11 +208,11 @@ class Answers:
     after: Logits
 
 
-def lowest(outcomes: Iterable[Outcome]) -> float:
-    """The lowest share of several, of those with many cases, and of all together; 1 where there are hardly any."""
+def lowest(outcomes: Iterable[Outcome], fewest: int, many: int) -> float:
+    """The lowest share of several, of those with `many` cases, and of all together; 1 where there are hardly any."""
     cases = [outcome.cases for outcome in outcomes]
     together = Cases.joined(cases)
-    said = [each for each in cases if len(each) >= _MANY] + [together] * (len(together) >= FEWEST)
+    said = [each for each in cases if len(each) >= many] + [together] * (len(together) >= fewest)
     return min((float(each.values.mean()) for each in said), default=1.0)
 
 
@@ -224,8 +237,8 @@ def outcome(
     if rows is not None:
         matters = matters & torch.zeros(len(pairs), 1, dtype=torch.bool).index_fill(0, rows, True)
     same, tied, unsaid = alike(reference.after, other.after, output)
-    same, tied = same & ~(tied & (preferred > EVEN * margin)), tied & (preferred <= EVEN * margin)
-    matters = matters & ~(unsaid & (preferred <= VAGUE * margin))
+    same, tied = same & ~(tied & (preferred > EVIDENCE.even * margin)), tied & (preferred <= EVIDENCE.even * margin)
+    matters = matters & ~(unsaid & (preferred <= EVIDENCE.vague * margin))
     count = matters.sum(1)
     some = count > 0
     shares = [((which & matters).sum(1) / count.clamp(min=1))[some] for which in (same, tied)]

@@ -131,10 +131,7 @@ def difference_mod(inputs: Sequence[BoundedRows], m: float) -> BoundedRows:
     """How much of the first input minus the second leaves which remainder."""
     period = int(m)
     first, second = (_folded(x.plain, period) for x in inputs)
-    value = np.stack(
-        [(np.roll(first.value, -r, axis=1) * second.value).sum(1) for r in range(period)],
-        1,
-    )
+    value = np.stack([(np.roll(first.value, -r, axis=1) * second.value).sum(1) for r in range(period)], 1)
     if first.is_whole and second.is_whole and is_whole(value):
         return BoundedRows.exact(value)
     sizes = norms(first.value) * norms(second.value)
@@ -153,7 +150,5 @@ def _folded(x: BoundedRows, period: int) -> BoundedRows:
     return BoundedRows(value, (np.sqrt(terms) * x.error + gamma(terms) * sizes + SMALL) * GROW)
 
 
-FUNCTIONS: dict[str, Callable[..., BoundedRows]] = {
-    function.__name__: function
-    for function in (*(no_op, keep, maximum, sharpen, harden, balance_01, is_pure, compare, cartesian, difference_mod),)
-}
+_KNOWN = (no_op, keep, maximum, sharpen, harden, balance_01, is_pure, compare, cartesian, difference_mod)
+FUNCTIONS: dict[str, Callable[..., BoundedRows]] = {function.__name__: function for function in _KNOWN}

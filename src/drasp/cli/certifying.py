@@ -85,8 +85,7 @@ def certify(
 def check_certificate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `drasp certify` wrote.", show_default=False)],
     task: Annotated[
-        str | None,
-        typer.Option(help="The certificate's task, where it is your own: file.py:name.", show_default=False),
+        str | None, typer.Option(help="The certificate's task, where it is your own: file.py:name.", show_default=False)
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,

@@ -43,8 +43,7 @@ def explain(
         int | None, typer.Argument(metavar="[LINE]", help="A line's number; else all.", show_default=False)
     ] = None,
     task: Annotated[
-        str | None,
-        typer.Option(help="Whose inputs to look at; a result of drasp knows its own.", show_default=False),
+        str | None, typer.Option(help="Whose inputs to look at; a result of drasp knows its own.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
 ) -> None:

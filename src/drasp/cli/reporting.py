@@ -31,8 +31,7 @@ def register(app: typer.Typer) -> None:
 def report(
     folder: ResultFolder,
     model: Annotated[
-        str | None,
-        typer.Option(help="The model, whose answers are shown beside the program's; else as recorded."),
+        str | None, typer.Option(help="The model, whose answers are shown beside the program's; else as recorded.")
     ] = None,
     task: TaskName = None,
 ) -> None:

@@ -47,8 +47,7 @@ def train(
         int, typer.Option(help="Tests (every 100 steps) without an error, in a row, that end it earlier.")
     ] = 1,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the model [default: named after the options]", show_default=False),
+        Path | None, typer.Option(help="Folder for the model [default: named after the options]", show_default=False)
     ] = None,
     checkpoints: Annotated[
         bool, typer.Option("--checkpoints", help="Keep the model, as OUT-STEP, whenever it got much better.")
@@ -131,7 +130,9 @@ class _Display:
     def __init__(self, task: "Task", steps: int, quiet: bool) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self._bins = [f"{low}-{high}" for low, high in task.training_bins]
+        from drasp.tasks import bin_name
+
+        self._bins = [bin_name(low, high) for low, high in task.training_bins]
         self._quiet = quiet
         self._console = SafeConsole(highlight=False)
         self._spoken = 0.0

@@ -80,7 +80,7 @@ def draws(seed: int, purpose: str) -> torch.Generator:
 
 
 def with_twins(plan: CompilationPlan, count: int, seed: int) -> CompilationPlan:
-    """Some heads of the plan are done by two heads of the model."""
+    """The plan in which two heads of the model do what one did, for `count` of them."""
     if count > len(plan.heads):
         raise DraspError(f"--twin-heads {count}: expected at most {len(plan.heads)}, the heads of the program")
     chosen = set(torch.randperm(len(plan.heads), generator=draws(seed, "twins"))[:count].tolist())

@@ -53,10 +53,7 @@ class Detail:
 
 
 def fitted(
-    program: Program,
-    ids: Int[Array, "n pos"],
-    said: Bool[Array, "n pos n_vocab"],
-    free: Bool[Array, "n pos"],
+    program: Program, ids: Int[Array, "n pos"], said: Bool[Array, "n pos n_vocab"], free: Bool[Array, "n pos"]
 ) -> tuple[dict[str, CraspProgram], Detail]:
     """The program, for each token, of where it is said after prefixes of these strings, and what it tells apart.
 

@@ -51,11 +51,7 @@ def _table(
 
 
 def _cases(
-    builder: Builder,
-    interpreter: Interpreter,
-    function: Function,
-    values: tuple[Payload, ...],
-    read: frozenset[int],
+    builder: Builder, interpreter: Interpreter, function: Function, values: tuple[Payload, ...], read: frozenset[int]
 ) -> list[Case]:
     match function, values:
         case PrimitiveFunction("no_op"), (value,):

@@ -17,9 +17,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from drasp.edits import CUT, Edit, Replaced, Shifted
+from drasp.fitting.means import means_over
 from drasp.fitting.oracle import Batch, Oracle
 from drasp.forward import Forward
-from drasp.sequences import Sequences
 from drasp.sites import (
     NO_COMPONENT,
     OUT,
@@ -38,7 +38,7 @@ from drasp.sites import (
 )
 from drasp.transformer import Transformer
 
-SomeSite = TypeVar("SomeSite", Component, NormSite, Edge)
+SomeSite = TypeVar("SomeSite", Component, Edge)
 Edits = Mapping[Site, Edit]
 Means = Mapping[Sender, Float[Tensor, " d_model"]]
 # What can be cut: an edge between components, a way through heads to a receiver, what is read of a way behind a norm
@@ -95,8 +95,9 @@ class Graph:
         return replace(self, kept=self.kept - lost)._shifted(sorted(lost, key=self.anatomy.edges.index), means, self)
 
     def _shifted(self, edges: Iterable[Edge], means: Means, before: "Graph | None" = None) -> "Graph":
-        """With the means of what edges carried; ways that were closed before have left theirs already, and of what was
-        not read nothing is missing.
+        """The graph with the means of what edges carried in its constants.
+
+        Ways that were closed before have left theirs already, and of what was not read nothing is missing.
         """
         constants = dict(self.constants)
         for edge in edges:
@@ -109,7 +110,7 @@ class Graph:
         return replace(self, constants=constants)
 
     def _tidied(self, means: Means) -> "Graph":
-        """Without closed sites that are gone, and edges on which nothing comes any more."""
+        """The graph without closed sites that are gone, and edges on which nothing comes any more."""
         gone = sorted((site for site in self.closed if not self._is_there(site)), key=str)
         constants = dict(self.constants)
         for site in gone:
@@ -184,20 +185,18 @@ class Graph:
         return [sender for sender in self.anatomy.senders_to(receiver) if Edge(sender, receiver) in self.kept]
 
     def ways_to(self, receiver: Receiver) -> list[Sender]:
-        """By which ways a receiver reads embeddings and MLPs: each is a variable of the program."""
+        """The ways by which a receiver reads embeddings and MLPs: each is a variable of the program."""
         return self.anatomy.ways_to(
-            receiver,
-            lambda edge: self._is_cut(edge) or Read(edge.sender, edge.receiver) in self.closed,
-            self._ways,
+            receiver, lambda edge: self._is_cut(edge) or Read(edge.sender, edge.receiver) in self.closed, self._ways
         )
 
     @cached_property
     def _ways(self) -> dict[Receiver, list[Sender]]:
-        """Those that somebody has asked for."""
+        """The ways that receivers read, as far as somebody has asked."""
         return {}
 
     def heard_by(self, receiver: Receiver) -> list[Sender]:
-        """By which ways a receiver or its norm hears embeddings and MLPs."""
+        """The ways by which a receiver or its norm hears embeddings and MLPs."""
         silent = [site.sender for site in self.closed if isinstance(site, Read) and site.receiver == receiver]
         return [*self.ways_to(receiver), *sorted(silent, key=str)]
 
@@ -223,7 +222,7 @@ class Graph:
         return any(component == edge.sender for edge in self.kept)
 
     def live_receivers(self) -> tuple[Receiver, ...]:
-        """Those whose constant matters: of components that are used."""
+        """The receivers whose constant matters: those of components that are used."""
         used = {edge.sender for edge in self.kept}
         return tuple(r for r in self.anatomy.receivers if r == OUT or r.component in used)
 
@@ -336,13 +335,9 @@ class Components:
     def averages(self, edits: Mapping[Site, Edit], sites: Sequence[SomeSite], oracle: Oracle) -> dict[SomeSite, Tensor]:
         """The means of what is at sites, over all positions of some inputs."""
         forward = Forward(self.transformer, edits, sites)
-        sums: dict[SomeSite, Tensor] = {}
-        count = 0
-        for batch in oracle.batches:
-            ids, real = batch.inputs.ids, batch.real
-            values = forward(Sequences(ids, batch.inputs.positions)).values
-            count += int(real.sum())
-            for site in sites:
-                total = values[site].expand(*ids.shape, *values[site].shape[2:])[real].sum(0)
-                sums[site] = sums[site] + total if site in sums else total
-        return {site: total / count for site, total in sums.items()}
+
+        def values(batch: Batch) -> dict[SomeSite, Tensor]:
+            found = forward(batch.sequences.everywhere).values
+            return {site: found[site] for site in sites}
+
+        return means_over((values(batch), batch.real) for batch in oracle.batches)

@@ -13,7 +13,6 @@ from torch import Tensor
 from drasp.decompiler.components import Components, Graph
 from drasp.fitting.oracle import Oracle
 from drasp.forward import Forward
-from drasp.sequences import Sequences
 from drasp.sites import Edge, NormSite, Receiver, Site
 
 _LEAST = 1e-4  # of what is compared: by less, it differs by rounding
@@ -61,7 +60,7 @@ def _runs(components: Components, sites: Sequence[Site], oracle: Oracle) -> Iter
     """What is at sites of the whole model, batch by batch, at all positions that are more than padding."""
     forward = Forward(components.transformer, {}, sites)
     for batch in oracle.batches if sites else ():
-        values = forward(Sequences(batch.inputs.ids, batch.inputs.positions)).values
+        values = forward(batch.sequences.everywhere).values
         yield {site: values[site].expand(*batch.real.shape, *values[site].shape[2:])[batch.real] for site in sites}
 
 

@@ -97,7 +97,7 @@ def _asked_for(search: Search, graph: Graph) -> float | None:
 
 
 def write_dense_graph(state: State, search: Search) -> State:
-    """As a long program; where there are very many edges, some go first, until it can be written at all."""
+    """The state's graph as a long program; of very many edges some go first, until it can be written at all."""
     judge, too_many = search.graph_judge(complete=None), search.edges_too_many
     moves = partial(edge_moves, search)
     graph = squeeze(state.graph, moves, judge, search.harm_by_edge, too_many, search.accept_graph)

@@ -21,7 +21,7 @@ Harm = Callable[[State], dict[Hashable, float]]
 
 @dataclass(frozen=True)
 class Move(Generic[State]):
-    """One thing that could go; `apply` gives None where it has gone already."""
+    """A cut that could be made: `apply` takes a state to the one after it, or to None if it has been made."""
 
     name: Hashable
     apply: Callable[[State], State | None]
@@ -111,12 +111,12 @@ def eliminate(
     judge: EliminationJudge[State],
     target: Callable[[State, State], float | None],
     accepted: Callable[[State, float], None],
-    patience: int = 5,
+    patience: int,
     harm: Harm[State] | None = None,
     worth: Callable[[State, State], float] | None = None,
     holds: Callable[[State, State], bool] = always,
 ) -> State:
-    """As much as can go while agreement stays at `target`; `accepted` hears of every state on the way.
+    """The state without all that can go while agreement stays at `target`; `accepted` hears of every state on the way.
 
     The target may depend on the state before and the one after; where there is none, that is not wanted. `patience`:
     so many failures in a row end it. `harm` spares looking at every move; `worth` is what a state gains over another:
@@ -170,7 +170,7 @@ def squeeze(
     excess: Callable[[State], int],
     accepted: Callable[[State, float], None],
 ) -> State:
-    """Whatever that does to agreement: what harms least goes, a third of the excess at a time, until there is none.
+    """The state without any excess, whatever that does to agreement: what harms least goes, a third at a time.
 
     Constants are settled only in the end: on the way down it takes long and does not help.
     """
@@ -198,7 +198,7 @@ def _ranked(
     known: dict[Hashable, float],
     worth: Callable[[State, State], float] | None,
 ) -> list[Move[State]]:
-    """Those that still change something, by the loss they lead to, for what they are worth.
+    """The moves that still change something, sorted by the loss they lead to, for what they are worth.
 
     What harmed much in an earlier round is not looked at again before its turn: only the better half is.
     """
@@ -234,7 +234,7 @@ def _ranked_by_harm(
     known: dict[Hashable, float],
     looked_at: int,
 ) -> list[Move[State]]:
-    """By the estimate, or, where there is none, by the loss when first met; the best few are looked at one by one."""
+    """The moves sorted by estimated harm, or by the loss when first met; the best few by their loss now."""
     results = {move.name: result for move in moves if (result := move.apply(state)) is not None}
     known.update(harm(state))
     if others := [name for name in results if name not in known]:

@@ -25,7 +25,7 @@ from drasp.vocabulary import Output
 
 
 def harm_by_line(program: Program, means: Means, oracle: Oracle) -> dict[Hashable, float]:
-    """By the names of the moves that take a select, a project or an input of a norm or a function away.
+    """The estimated increase of divergence without each select, project and input, by the names of their moves.
 
     The smaller the oracle's batches, the better: slopes of single inputs are wanted.
     """
@@ -70,7 +70,7 @@ def _generator() -> torch.Generator:
 def _surprise(
     batch: Batch, logits: Float[Tensor, "batch counted n_vocab"], output: Output, generator: torch.Generator
 ) -> Float[Tensor, " batch"]:
-    """At answers drawn by the model, so scaled that squares add up to those of the mean over an input's answers."""
+    """The surprise at answers drawn by the model, so scaled that squares add up to those of an input's mean."""
     if output == "softmax":
         chances = batch.logits.softmax(-1).flatten(0, 1)
         drawn = torch.multinomial(chances, 1, generator=generator)[:, 0]

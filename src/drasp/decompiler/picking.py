@@ -143,7 +143,7 @@ def _with_evidence(search: Search, point: Point, pick: Point, effort: EvidenceEf
 
 
 def _candidates(found: Sequence[Found], settings: Settings, max_lines: int) -> list[Found]:
-    """From short to long, each truer than those before, or the first that is so complete, of those that are short.
+    """The frontier from short to long: each agrees more than those before, or is the first that is so complete.
 
     Where none is, the truest. Of those with as many lines, a complete one, and that from which most has been cut.
     """

@@ -1,32 +1,26 @@
 """The decompiler in one function: cut components, edges and lines as long as the answers stay the model's."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path as FilePath
 
 from drasp.decompiler.checkpoint import State
 from drasp.decompiler.components import Graph
 from drasp.decompiler.cutting import Purpose, cut, settle_at_last, squeeze_lines, write_dense_graph, written
-from drasp.decompiler.moves import (
-    Moves,
-    component_moves,
-    edge_moves,
-    line_moves,
-    norm_moves,
-    way_moves,
-)
+from drasp.decompiler.moves import Moves, component_moves, edge_moves, line_moves, norm_moves, way_moves
 from drasp.decompiler.picking import Accept, Naming, picked
 from drasp.decompiler.result import Decompiled
 from drasp.decompiler.search import Search
-from drasp.decompiler.ugs.method import PAPER_SETTINGS, UgsSettings, prune_by_gates
+from drasp.decompiler.ugs.method import prune_by_gates
 from drasp.errors import DraspError
+from drasp.memory import kept_memory
 from drasp.model_files import ModelSource, load_model
 from drasp.naming.pipeline import PASSES as NAMING_PASSES
 from drasp.passes import Pass, Unit
 from drasp.records import PassRecord
 from drasp.rewriting.simplify import simplify
-from drasp.settings import DEFAULT, QUICK, Settings
+from drasp.settings import DEFAULT, EVIDENCE, PAPER_NAMING, PAPER_SETTINGS, QUICK, Settings, UgsSettings
 from drasp.tasks import Task
 
 METHODS = ("fast", "ugs")
@@ -37,6 +31,7 @@ def _silent(_record: PassRecord) -> None:
     pass
 
 
+@kept_memory()
 def decompile(
     model: ModelSource,
     task: Task,
@@ -74,8 +69,9 @@ def decompile(
         "accept": accept,
         "naming": naming,
     }
-    asked |= asdict(ugs) if method == "ugs" else {}
-    asked |= {"search": settings.to_json()}
+    asked |= {"ugs": ugs.to_json()} if method == "ugs" else {}
+    asked |= {"paper_naming": PAPER_NAMING.to_json()} if naming == "paper" else {}
+    asked |= {"search": settings.to_json(), "evidence": EVIDENCE.to_json()}
     search = Search(transformer, task, seed, report, settings, checkpoint, resume, asked, max_lines)
     try:
         graph = prune_by_gates(search, ugs) if method == "ugs" else _prune_by_elimination(search)

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from drasp.causal.evaluate import EvidenceEffort, Examination
-from drasp.causal.measures import CLEAR
 from drasp.causal.trials import Amount, Trials, stacked
 from drasp.decompiler.checkpoint import Found, Progress, State, load, store
 from drasp.decompiler.components import Components, Graph
@@ -33,7 +32,7 @@ from drasp.passes import Unit
 from drasp.program_writer import TooLargeError
 from drasp.records import Identity, PassRecord, drasp_version
 from drasp.rewriting.simplify import simplify
-from drasp.settings import DEFAULT, Settings
+from drasp.settings import DEFAULT, EVIDENCE, Settings
 from drasp.sites import NormSite, sides_of
 from drasp.tasks import EDITS, Inputs, Task
 from drasp.transformer import Transformer, in_single_precision
@@ -96,21 +95,21 @@ class Search:
         self.spent: defaultdict[str, float] = defaultdict(float)  # seconds, on what is asked about
         inputs = self._draw_with_edits("fit", settings.inputs)
         self.fit = Oracle.of(transformer, task, inputs, batch_size=24)
-        # Short inputs run in larger batches: what takes time there is not the arithmetic.
         self.mean_size = float(inputs.sizes.float().mean())
-        self.at_once = max(1, round(settings.middle_length / self.mean_size))
+        self.at_once = self._at_once()
         self.check = self.draw("check", settings.inputs, batch_size=60 * self.at_once)
         accuracy = self.check.right(lambda batch: batch.logits).value
         # Answers that are almost another one are decided by what may go; so are mistakes of a model that makes few.
-        self.decisive = self.check.clear(CLEAR)
+        self.decisive = self.check.clear(EVIDENCE.clear)
         if accuracy >= settings.mastered:
             self.decisive = self.decisive.where_right()
         self.least_of_all = agreement_on_all(accuracy, settings)
         # Ranking moves takes fewer inputs than settling constants, which must not suit those inputs alone; fewer still
         # where each input holds many answers.
-        every = (20, 4) if self.fit.answers_each > 20 else (5, 2)
+        long = self.fit.answers_each > settings.long_answers
         self.probe, self.tune = (
-            Oracle.of(transformer, task, inputs.spread(step), batch_size=24 * self.at_once) for step in every
+            Oracle.of(transformer, task, inputs.spread(step[long]), batch_size=24 * self.at_once)
+            for step in (settings.probed, settings.tuned)
         )
         self.means = self.components.means(self.probe)
         whole = self.components.whole()
@@ -126,8 +125,21 @@ class Search:
         self.examined: dict[Hashable, Examination] = {}
         self.tensors: WeakValueDictionary[Hashable, Tensor] = WeakValueDictionary()  # of programs, by their numbers
 
+    def _at_once(self) -> int:
+        """How much larger batches are where a pass has less to do: what takes time there is not the arithmetic.
+
+        It has more to do by the tokens, and by the answers, since at each of these a head looks at all tokens.
+        """
+        shape, usual = self.anatomy, self.settings.middle_length
+
+        def work(size: float, answers: float) -> float:
+            looks = size * (shape.n_layers - 1) + answers
+            return size * (shape.n_layers * self.transformer.d_model + shape.n_heads * looks)
+
+        return max(1, round(work(usual, usual) / work(self.mean_size, self.fit.answers_each)))
+
     def draw(self, pool: str, count: int, batch_size: int) -> Oracle:
-        """Each pool has a generator of its own, so that none depends on what else was drawn."""
+        """A pool of inputs with the model's answers, drawn by a generator of its own: it depends on no other pool."""
         rng = np.random.default_rng([self.seed, *pool.encode()])
         return Oracle.draw(self.transformer, self.task, count, rng, batch_size)
 
@@ -137,7 +149,7 @@ class Search:
         return Oracle.of(self.transformer, self.task, inputs, batch_size)
 
     def _draw_with_edits(self, pool: str, count: int) -> Inputs:
-        """Some of the inputs are edited: constants that suit the task alone may hide what the model does otherwise."""
+        """Inputs, some of them edited: constants that suit the task alone may hide what the model does otherwise."""
         rng = np.random.default_rng([self.seed, *pool.encode()])
         each = round(count * self.settings.edited / len(EDITS))
         edited = [self.task.edited(self.task.pool(each, rng), kind, rng) for kind in EDITS]
@@ -166,7 +178,7 @@ class Search:
 
     @property
     def seconds(self) -> float:
-        """That the run has taken, before and after an interruption."""
+        """The time that the run has taken, before and after an interruption."""
         return time.perf_counter() - self.start
 
     @contextmanager
@@ -246,7 +258,7 @@ class Search:
         logits = self.components.logits
 
         def settle(graph: Graph, pool: Oracle, steps: int) -> Graph:
-            """One constant a receiver, and one number a norm that is constant."""
+            """The graph with its constants fitted: one vector a receiver, and one number a norm that is constant."""
             live = graph.live_receivers()
             fixed = [receiver for receiver in live if receiver in graph.norms]
 
@@ -278,7 +290,7 @@ class Search:
         )
 
     def program_judge(self) -> EliminationJudge[Program]:
-        """For programs that are squeezed: only their constants are settled."""
+        """The judge of programs that are squeezed: only their constants are settled."""
 
         def settle(program: Program, pool: Oracle, steps: int) -> Program:
             return fit_tensors(program, constants_of(program), pool, steps)
@@ -324,14 +336,14 @@ class Search:
         return len(graph.kept) <= self.settings.most_edges
 
     def edges_too_many(self, graph: Graph) -> int:
-        """For a program to be written at all; where it is the paths that are too many, an edge has several."""
+        """How many edges are too many for a program to be written; if it is paths that are, an edge has several."""
         return (graph.lines() - self.settings.most_written) // 3
 
     def written(self, graph: Graph) -> Program:
         return write_program(self.transformer, graph.edits, self.task.vocabulary, self.task.output)
 
     def lines(self, graph: Graph) -> int | None:
-        """Those of the graph's program, where it can be written."""
+        """The number of lines of the graph's program, where it can be written."""
         size = self.size(graph)
         return None if size is None else size.lines
 

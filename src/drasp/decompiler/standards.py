@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from drasp.causal.attention import looks_of
-from drasp.causal.measures import CLEAR, LEAST_EDITED, LEAST_OVERLAP, Cases
-from drasp.causal.trials import FEWEST, Answers, Outcome, Pairs, Trials, lowest, outcome
+from drasp.causal.measures import Cases
+from drasp.causal.trials import Answers, Outcome, Pairs, Trials, lowest, outcome
 from drasp.decompiler.components import Graph
 from drasp.edits import Edit, Replaced
 from drasp.forward import Forward
 from drasp.language.syntax import once
 from drasp.sequences import Sequences
-from drasp.settings import DEFAULT, Settings
+from drasp.settings import DEFAULT, EVIDENCE, Settings
 from drasp.sites import Component, Edge, NormSite, Pattern, Read, Receiver, Site
 from drasp.tasks import EDITS
 
@@ -37,11 +37,12 @@ class Standards:
         self.unswapped: tuple[Graph, list[Tensor], list[Mapping[Site, Tensor]]] | None = None
 
     def spare(self, graph: Graph) -> float:
-        """By how much the graph does what the model does, as far as a look tells; below 0 it does not."""
+        """By how much the graph is nearer to what the model does than is asked for, as far as a look tells."""
 
         def found() -> float:
             overlaps, edited = self.look(graph)
-            return min(min(overlaps.values(), default=1.0) - LEAST_OVERLAP, edited - LEAST_EDITED)
+            overlap, chosen = min(overlaps.values(), default=1.0), self.settings
+            return min(overlap - chosen.least_overlap, edited - chosen.least_edited)
 
         return once(graph.measured, (self, "spare"), found)
 
@@ -69,7 +70,10 @@ class Standards:
                 rows = (pairs.kinds == kind).nonzero()[:, 0]
                 parts.append(outcome(self.trials, pairs, *sides, self.trials.margin, rows=rows))
         overlaps = {head: shared[head] / read[head] if read[head] > 1e-20 else 1.0 for head in heads}
-        return overlaps, lowest(Outcome.joined(parts) for parts in found.values())
+        return overlaps, self._lowest(Outcome.joined(parts) for parts in found.values())
+
+    def _lowest(self, outcomes: Iterable[Outcome]) -> float:
+        return lowest(outcomes, self.settings.fewest, self.settings.many)
 
     def complement(self, graph: Graph) -> float:
         """The share of answers that stay the model's when all that is cut comes from a source which answers otherwise.
@@ -79,14 +83,14 @@ class Standards:
         found = self._complement(graph)
         while len(found) < len(self.trials.batches):
             found.append(self._complement_of(graph, len(found)))
-        return lowest([Outcome.joined(found)])
+        return self._lowest([Outcome.joined(found)])
 
     def is_complement(self, graph: Graph, least: float) -> bool:
         """Whether that share is at least so large: inputs are looked at until those that are left cannot change it."""
         found, sizes = self._complement(graph), [len(pairs) for pairs in self.trials.batches]
         while (left := sum(sizes[len(found) :])) > 0:
             alike = torch.cat([torch.ones(0), *(each.cases.values for each in found)])
-            if len(alike) >= FEWEST and (float(alike.sum()) + left) / (len(alike) + left) < least:
+            if len(alike) >= self.settings.fewest and (float(alike.sum()) + left) / (len(alike) + left) < least:
                 return False
             found.append(self._complement_of(graph, len(found)))
         return self.complement(graph) >= least
@@ -120,7 +124,7 @@ class Standards:
         return [c for c in self.transformer.anatomy.senders if c.receivers and graph.is_used(c)]
 
     def _effect(self, graph: Graph, component: Component, near: bool) -> float:
-        """That share for one component."""
+        """The share of answers alike for one component, as `interchange` has it."""
         clearly, nearly = once(graph.measured, (self, component), lambda: self._interchanged(graph, component))
         self.effects[component] = min(clearly, nearly + self.settings.more_of_near)
         return self.effects[component] if near else clearly
@@ -131,7 +135,7 @@ class Standards:
         if self.unswapped is None or self.unswapped[0] is not graph:
             self.unswapped = graph, *self._unswapped(graph)
         _, before, sources = self.unswapped
-        margins = self.settings.clear_of_norms, CLEAR
+        margins = self.settings.clear_of_norms, EVIDENCE.clear
         found: list[list[Cases]] = [[] for _ in margins]
         for number, pairs in enumerate(self.trials.batches):
             base = Sequences(pairs.base.ids, pairs.base.positions)
@@ -141,8 +145,9 @@ class Standards:
             for cases, clear in zip(found, margins, strict=True):
                 cases.append(outcome(self.trials, pairs, *sides, self.trials.margin, clear).cases)
         clearly, nearly = (Cases.joined(cases).values for cases in found)
-        few = len(clearly) < FEWEST, len(nearly) < FEWEST
-        return 1.0 if few[0] else float(clearly.mean()), 1.0 if few[1] else float(nearly.mean())
+        fewest = self.settings.fewest
+        share, with_near = (1.0 if len(x) < fewest else float(x.mean()) for x in (clearly, nearly))
+        return share, with_near
 
     @torch.no_grad()
     def _unswapped(self, graph: Graph) -> tuple[list[Tensor], list[Mapping[Site, Tensor]]]:

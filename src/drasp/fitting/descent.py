@@ -23,7 +23,7 @@ Flat = Float[Tensor, " parameters"]
 
 
 def minimise(loss: Callable[[list[Tensor]], Tensor], start: Sequence[Tensor], steps: int) -> list[Tensor]:
-    """At most `steps` steps from `start`; never to a greater loss."""
+    """The tensors after at most `steps` steps of L-BFGS from `start`; never with a greater loss."""
 
     def value_and_slope(at: Flat) -> tuple[float, Flat]:
         parameters = [tensor.requires_grad_() for tensor in _unpacked(at, start)]

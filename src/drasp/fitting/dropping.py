@@ -65,7 +65,7 @@ def drop_norm(program: Program, name: str, means: Means) -> Program | None:
 
 
 def with_bias(program: Program) -> Program:
-    """With a project of `one`, for what goes to leave its mean in; one of zeros changes nothing."""
+    """The program with a project of `one`, the bias, in which means are left; one of zeros changes nothing."""
     if bias_of(program) is not None:
         return program
     name, prediction = fresh_name(program, "bias"), program.prediction
@@ -76,7 +76,7 @@ def with_bias(program: Program) -> Program:
 
 
 def drop_select(program: Program, name: str, means: Means) -> Program | None:
-    """Its mean over queries joins a key-only select of the same key, where the head has one."""
+    """The program without a select, whose mean over queries joins the head's key-only select of that key."""
     select = program.find(name)
     if not isinstance(select, Select):
         return None
@@ -99,7 +99,7 @@ def _is_twin(statement: Statement, select: Select, users: list[Statement]) -> bo
 
 
 def drop_project(program: Program, name: str, means: Means) -> Program | None:
-    """Its mean joins the bias."""
+    """The program without a project, whose mean joins the bias."""
     project, bias = program.find(name), bias_of(program)
     if not isinstance(project, Project) or not isinstance(project.op, TensorName) or bias is None:
         return None
@@ -110,7 +110,7 @@ def drop_project(program: Program, name: str, means: Means) -> Program | None:
 
 
 def drop_line(program: Program, name: str, operand: Operand | None, means: Means) -> Program | None:
-    """Without a select, a project, a norm, or one input of a function: with the last one, the function goes."""
+    """The program without a select, a project, a norm, or an input of a function, which goes with its last one."""
     match program.find(name):
         case Select():
             return drop_select(program, name, means)
@@ -137,7 +137,7 @@ def drop_input(program: Program, name: str, operand: Operand, means: Means) -> P
 def without_input(
     program: Program, statement: Reader, operand: Operand, means: Means
 ) -> tuple[Reader, Mapping[str, Tensor]]:
-    """Its mean joins the constant: the input `one`, or of a function without it the hidden bias."""
+    """The line without an input, whose mean joins the constant: the input `one`, else the hidden bias."""
     parts = {v: program.tensors[name] for v, name in zip(statement.inputs, statement.source_names, strict=True)}
     extra = means[operand] @ parts.pop(operand)
     tensors: dict[str, Tensor] = {}

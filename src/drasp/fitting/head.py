@@ -14,11 +14,9 @@ from torch import Tensor
 from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
 from drasp.language.syntax import Program, Project
-from drasp.measure import predictions
+from drasp.measure import TIE, predictions
 from drasp.rewriting.rewrite import dense_ops
 from drasp.vocabulary import Output
-
-_TIE = 1e-5  # of the largest logit: what is nearer is decided by rounding alone
 
 Rows = Float[Tensor, "rows n_vocab"]
 
@@ -33,7 +31,6 @@ class Head:
     features: Float[Tensor, "answers rows"]
     said: Int[Tensor, " answers"] | Bool[Tensor, "answers n_vocab"]
     inputs: Int[Tensor, " answers"]
-    n_inputs: int
 
     @classmethod
     @torch.no_grad()
@@ -53,7 +50,7 @@ class Head:
             inputs.append(whose[batch.valid])
             count += len(batch.valid)
         widths = tuple(len(op) for op in (dense_ops(program)[p.name] for p in projects))
-        return cls(oracle.output, projects, widths, torch.cat(features), torch.cat(said), torch.cat(inputs), count)
+        return cls(oracle.output, projects, widths, torch.cat(features), torch.cat(said), torch.cat(inputs))
 
     def stacked(self, ops: Mapping[str, Tensor]) -> Rows:
         """All projects' tensors as one."""
@@ -68,7 +65,7 @@ class Head:
         if self.output == "sigmoid":
             return (_answers(logits, self.output) == said).all(-1)
         first = logits.amax(-1, keepdim=True)
-        near = logits >= first - _TIE * logits.abs().amax(-1, keepdim=True)
+        near = logits >= first - TIE * logits.abs().amax(-1, keepdim=True)
         return near.gather(-1, said[:, None])[:, 0] & (near.sum(-1) <= 2)
 
     @torch.no_grad()

@@ -28,11 +28,11 @@ class Batch:
     @property
     def real(self) -> Bool[Tensor, "batch pos"]:
         """Where there are tokens and not padding."""
-        return torch.arange(self.inputs.ids.shape[1]) < self.inputs.sizes[:, None]
+        return self.inputs.real
 
     @property
     def sequences(self) -> Sequences:
-        """For a model, whose logits are wanted where answers count."""
+        """The inputs as a model takes them, with logits wanted where answers count."""
         return Sequences(self.inputs.ids, self.inputs.positions, self.where)
 
     def rows(self, index: Int[Tensor, " rows"]) -> "Batch":
@@ -96,7 +96,7 @@ class Oracle:
         return sum(len(batch.inputs) for batch in self.batches)
 
     def loss(self, batch: Batch, logits: Float[Tensor, "batch counted n_vocab"]) -> Float[Tensor, " batch"]:
-        """For each input, the divergence from the model's answers, averaged over the positions that count."""
+        """The KL divergence from the model's answers for each input, averaged over the positions that count."""
         if self.output == "softmax":
             model = batch.logits.log_softmax(-1)
             each = (model.exp() * (model - logits.log_softmax(-1))).sum(-1)

@@ -204,7 +204,7 @@ class BaseStatement:
 
         return self.map(operand, lambda old: Reference(names.get(old.variable, old.variable)))
 
-    @property
+    @cached_property
     def stored(self) -> str | None:
         """The name of what it has stored: a tensor, or several whose names begin so."""
         return next((part.name for part in self._parts_of(TensorName) + self._parts_of(Network)), None)
@@ -216,7 +216,7 @@ class BaseStatement:
         }
         return replace(self, **parts)  # pyright: ignore
 
-    @property
+    @cached_property
     def tensor_names(self) -> tuple[str, ...]:
         """The stored tensors that a statement reads, in the order in which they are applied."""
         return () if self.stored is None else (self.stored,)
@@ -264,12 +264,12 @@ class _Combining(BaseStatement):
 
     inputs: tuple[Operand, ...]
 
-    @property
+    @cached_property
     def source_names(self) -> tuple[str, ...]:
         """These tensors, one for each input; none where a function of the library takes the inputs as they are."""
         return () if self.stored is None else tuple(f"{self.stored}.{i}" for i in range(len(self.inputs)))
 
-    @property
+    @cached_property
     def tensor_names(self) -> tuple[str, ...]:
         return self.source_names
 
@@ -287,7 +287,7 @@ class ElementWise(_Combining):
     comment: str = ""
     place: Place = _place()
 
-    @property
+    @cached_property
     def tensor_names(self) -> tuple[str, ...]:
         match self.function:
             case Network(name):
@@ -303,11 +303,7 @@ class Norm(_Combining):
 
     kind = "norm"
     prefix, tensor_prefix = "n", "N"
-    arguments = (
-        Argument("", "inputs", "operands"),
-        Argument("op", "op", "stored"),
-        Argument("eps", "eps", "fraction"),
-    )
+    arguments = (Argument("", "inputs", "operands"), Argument("op", "op", "stored"), Argument("eps", "eps", "fraction"))
 
     name: str
     inputs: tuple[Operand, ...]

@@ -26,13 +26,7 @@ Matrix = Float[np.ndarray, "rows columns"]
 # Words that stand for an axis; a token of that name is written in quotes.
 _AXES = ("k", "q", "inp", "out")
 _PLACEHOLDER = re.compile(r"\{(\w+):(int|offset|token|table|followers)\}")
-_PATTERNS = {
-    "int": r"\d{1,9}",
-    "offset": r"[+-]\s*\d{1,9}",
-    "token": TOKEN,
-    "table": TABLE,
-    "followers": FOLLOWERS,
-}
+_PATTERNS = {"int": r"\d{1,9}", "offset": r"[+-]\s*\d{1,9}", "token": TOKEN, "table": TABLE, "followers": FOLLOWERS}
 
 
 class NotApplicable(DraspError):  # noqa: N818 - says why, and is shown as part of a ProgramError

@@ -17,15 +17,7 @@ from drasp.language import Interpreter
 from drasp.language.bases import size
 from drasp.language.checker import basis_of
 from drasp.language.function_primitives import function_primitives
-from drasp.language.syntax import (
-    ONE,
-    ElementWise,
-    Operand,
-    PrimitiveFunction,
-    Program,
-    Project,
-    Statement,
-)
+from drasp.language.syntax import ONE, ElementWise, Operand, PrimitiveFunction, Program, Project, Statement
 from drasp.naming.judge import Judge
 from drasp.naming.linear import with_linear
 from drasp.naming.splitting import split
@@ -58,7 +50,7 @@ def name_function(program: Program, function: ElementWise, judge: Judge) -> Prog
 
 
 def _constants(program: Program, judge: Judge) -> Iterator[Program]:
-    """As it is, which may spare a line for the bias, and with the output's constant settled."""
+    """The program as it is, which may spare a line for the bias, and with the output's constant settled."""
     yield program
     yield judge.settled(program)
 

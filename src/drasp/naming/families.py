@@ -10,26 +10,17 @@ from jaxtyping import Bool, Float
 
 from drasp.language.bases import Basis, One, Positions, Tokens, size
 from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor
-from drasp.language.tensor_primitives import (
-    NotApplicable,
-    TensorPrimitive,
-    build,
-    parameter_kinds,
-    tensor_primitives,
-)
+from drasp.language.tensor_primitives import NotApplicable, TensorPrimitive, build, parameter_kinds, tensor_primitives
 from drasp.settings import DEFAULT, NamingSettings
 from drasp.vocabulary import Vocabulary
 
 Matrix = Float[np.ndarray, "rows columns"]
 
 ZEROS = PrimitiveTensor("zeros")
-_OFFSETS = [step for step in range(-8, 9) if step]
-_WHOLE = range(7)
-_NO_POWER = 1e-12
+_NO_POWER = 1e-12  # a sum of squares that is nothing but rounding
 _OF_POSITIONS = ("window", "every_kth")
 _BETWEEN_ORDERED = ("kth_diagonal", "next_above", "above", "below")
 _OF_ORDERED_KEYS = ("decreasing", "increasing")
-_LEAST_ORDERED = 4  # tokens that can be said to have an order, as numbers or letters
 _PREFERENCE = {"to_token": 0, "kth_diagonal": 2, "every_kth": 3}
 
 
@@ -52,7 +43,7 @@ class Candidate:
         return replace(self, op=scaled(self.op), special=self.special and scaled(self.special))
 
     def hard(self) -> "Candidate":
-        """At the library's usual scale."""
+        """The candidate at the library's usual scale."""
 
         def hardened(op: PrimitiveTensor) -> PrimitiveTensor:
             return op if op.primitive == "zeros" else replace(op, scale=np.copysign(DEFAULT_SCALE, op.scale).item())
@@ -114,12 +105,12 @@ def _nearest(
     shift: bool,
     chosen: NamingSettings,
 ) -> list[tuple[PrimitiveTensor, float]]:
-    """Nothing at all, and what correlates most; those of one primitive differ in their parameters."""
+    """The tensor of zeros, and those of the library that correlate most, with their correlation."""
     weights = usage * part
     mine = _centred(tensor, weights, shift)
     power = _power(mine, weights)
     found: list[tuple[PrimitiveTensor, float]] = []
-    for op, matrix in library(rows, columns, statement):
+    for op, matrix in library(rows, columns, statement, chosen):
         theirs = _centred(matrix, weights, shift)
         energy = _power(theirs, weights)
         if min(energy, power) < _NO_POWER:
@@ -147,24 +138,26 @@ def _centred(matrix: Matrix, weights: Matrix, shift: bool) -> Matrix:
     return matrix - means
 
 
-def library(rows: Basis, columns: Basis, statement: str) -> tuple[tuple[PrimitiveTensor, Matrix], ...]:
+def library(
+    rows: Basis, columns: Basis, statement: str, chosen: NamingSettings = DEFAULT.naming
+) -> tuple[tuple[PrimitiveTensor, Matrix], ...]:
     """Every tensor of the library that exists for these sides, once, with usual parameters."""
-    return _all_of(tuple(tensor_primitives().values()), rows, columns, statement)
+    return _all_of(tuple(tensor_primitives().values()), rows, columns, statement, chosen)
 
 
 # What is registered is part of the key: a primitive that a notebook adds after the first use is seen.
 @lru_cache(maxsize=8)
 def _all_of(
-    primitives: tuple[TensorPrimitive, ...], rows: Basis, columns: Basis, statement: str
+    primitives: tuple[TensorPrimitive, ...], rows: Basis, columns: Basis, statement: str, chosen: NamingSettings
 ) -> tuple[tuple[PrimitiveTensor, Matrix], ...]:
     side = columns if isinstance(columns, Tokens) else rows
     vocabulary = side.vocabulary if isinstance(side, Tokens) else None
     found: dict[bytes, tuple[PrimitiveTensor, Matrix]] = {}
     for primitive in primitives:
-        if not _means_something(primitive.name, rows, columns):
+        if not _means_something(primitive.name, rows, columns, chosen.least_ordered):
             continue
         kinds = parameter_kinds(primitive, statement)
-        for arguments in _arguments(kinds, vocabulary) if kinds is not None else ():
+        for arguments in _arguments(kinds, vocabulary, chosen) if kinds is not None else ():
             op = PrimitiveTensor(primitive.name, arguments, scale=1.0)
             try:
                 matrix = build(op, None, rows, columns)
@@ -174,25 +167,28 @@ def _all_of(
     return tuple(found.values())
 
 
-def _means_something(primitive: str, rows: Basis, columns: Basis) -> bool:
-    """Some compare places in an order, which a pair of tokens hardly has, and distances are those of positions."""
+def _means_something(primitive: str, rows: Basis, columns: Basis, least: int) -> bool:
+    """Whether a primitive says something of these bases: orders need some tokens, and distances positions."""
     if primitive in _OF_POSITIONS:
         return isinstance(rows, Positions) and isinstance(columns, Positions)
     if primitive in _BETWEEN_ORDERED:
-        return _is_ordered(rows) and _is_ordered(columns)
-    return primitive not in _OF_ORDERED_KEYS or _is_ordered(columns)
+        return _is_ordered(rows, least) and _is_ordered(columns, least)
+    return primitive not in _OF_ORDERED_KEYS or _is_ordered(columns, least)
 
 
-def _is_ordered(basis: Basis) -> bool:
+def _is_ordered(basis: Basis, least: int) -> bool:
     match basis:
         case Tokens(vocabulary):
-            return len(vocabulary) - len(vocabulary.special) >= _LEAST_ORDERED
+            return len(vocabulary) - len(vocabulary.special) >= least
         case _:
             return isinstance(basis, Positions)
 
 
-def _arguments(kinds: tuple[str, ...], vocabulary: Vocabulary | None) -> Iterator[tuple[int | str, ...]]:
+def _arguments(
+    kinds: tuple[str, ...], vocabulary: Vocabulary | None, chosen: NamingSettings
+) -> Iterator[tuple[int | str, ...]]:
     """What a primitive's parameters are tried with; tables are written, not guessed."""
     tokens = vocabulary.tokens if vocabulary else ()
-    ranges = {"int": _WHOLE, "offset": _OFFSETS, "token": tokens, "table": (), "followers": ()}
+    offsets = [step for step in range(-chosen.offsets, chosen.offsets + 1) if step]
+    ranges = {"int": range(chosen.whole_numbers), "offset": offsets, "token": tokens, "table": (), "followers": ()}
     return product(*(ranges[kind] for kind in kinds))

@@ -16,7 +16,6 @@ from drasp.naming.judge import Judge
 from drasp.rewriting.provenance import explicit, with_sites
 from drasp.rewriting.rewrite import dtype_of, reexpress, where_it_matters
 from drasp.rewriting.simplify import simplify
-from drasp.sequences import Sequences
 
 
 def merge_heads(program: Program, judge: Judge) -> Program:
@@ -46,7 +45,7 @@ def _overlaps(program: Program, pairs: list[tuple[Aggregate, Aggregate]], oracle
     """How much two aggregates attend alike, where either can play a part in answers."""
     names = {s.name for pair in pairs for s in pair}
     batch = oracle.batches[len(oracle.batches) // 2]
-    inputs = Sequences(batch.inputs.ids, batch.inputs.positions)
+    inputs = batch.sequences.everywhere
     found = Interpreter.of(program).run(inputs, record=[pattern_of(name) for name in names]).values
 
     def overlap(a: str, b: str) -> float:

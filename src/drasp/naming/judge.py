@@ -15,7 +15,6 @@ import torch
 from drasp.causal.attention import attention
 from drasp.causal.edited import edited
 from drasp.causal.interchange import interchange
-from drasp.causal.measures import LEAST_EDITED
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.origins import origin_of
 from drasp.causal.trials import Trials, lowest
@@ -74,11 +73,11 @@ class Judge:
 
     @cached_property
     def edited_floor(self) -> float:
-        return min(LEAST_EDITED, self.edited(self.own) - self.settings.lost)
+        return min(self.settings.least_edited, self.edited(self.own) - self.settings.lost)
 
     def edited(self, program: Program) -> float:
         """The share of answers changed by an edit that the program gives too, of the kind where it is lowest."""
-        return lowest(edited(program, self.trials).values())
+        return lowest(edited(program, self.trials).values(), self.settings.fewest, self.settings.many)
 
     def overlap(self, program: Program) -> float:
         """How far the heads of a program look where the model's do, where that is least."""
@@ -119,7 +118,7 @@ class Judge:
         ]
 
     def interchange(self, program: Program, lines: list[str]) -> dict[str, float]:
-        """For lines that were replaced, how often taking them from a source has the effect that it had before."""
+        """How often taking a replaced line from a source has the effect that it had before, for each of the lines."""
         found = interchange(program, self.trials, self.own, lines)
         return {name: float(o.cases.values.mean()) for name, o in found.items() if len(o.cases) >= self.settings.fewest}
 
@@ -139,9 +138,9 @@ class Judge:
 
     def closeness(self, program: Program) -> float:
         """Agreement on a small part of the pool, for ranking; ties go to the smaller loss."""
-        probe = self.fit.part(max(1, len(self.fit.batches) // 2))
+        probe, chosen = self.fit.part(max(1, len(self.fit.batches) // 2)), self.settings
         run = answering(program)
-        return probe.match(run).value - 1e-3 * min(probe.mean_loss(run), 100.0)
+        return probe.match(run).value - chosen.by_loss * min(probe.mean_loss(run), chosen.most_loss)
 
 
 def changed_lines(before: Program, after: Program) -> list[str]:
@@ -156,10 +155,7 @@ def changed_lines(before: Program, after: Program) -> list[str]:
 
 
 def in_turn(
-    program: Program,
-    kinds: tuple[type[Line], ...],
-    attempt: Callable[[Program, Line], Program | None],
-    patience: int,
+    program: Program, kinds: tuple[type[Line], ...], attempt: Callable[[Program, Line], Program | None], patience: int
 ) -> Program:
     """The program after an attempt at each line of these kinds that has no name yet.
 

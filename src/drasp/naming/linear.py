@@ -12,16 +12,7 @@ from drasp.fitting.oracle import Oracle
 from drasp.language import Interpreter
 from drasp.language.bases import size
 from drasp.language.checker import basis_of
-from drasp.language.syntax import (
-    ONE,
-    ElementWise,
-    Operand,
-    Program,
-    Project,
-    Reference,
-    Statement,
-    TensorName,
-)
+from drasp.language.syntax import ONE, ElementWise, Operand, Program, Project, Reference, Statement, TensorName
 from drasp.rewriting.provenance import handed_on, with_sites, without_heard
 from drasp.rewriting.tidy import bias_of, changed
 from drasp.settings import DEFAULT

@@ -4,7 +4,6 @@ Pruning may keep them where it is short of agreement. Constants are often such: 
 constant in the stream is divided by it, and takes a select, an aggregate and a project of its own.
 """
 
-from drasp.causal.measures import LEAST_OVERLAP
 from drasp.fitting.dropping import drop_line, with_bias
 from drasp.fitting.means import operand_means
 from drasp.language.syntax import ONE, Norm, Program, Project, Select
@@ -13,7 +12,7 @@ from drasp.rewriting.simplify import simplify
 
 
 def drop_negligible(program: Program, judge: Judge) -> Program:
-    """Without selects, projects and norms that can go, each leaving its mean behind; the bias stays.
+    """The program without selects, projects and norms that can go, each mean-ablated; the bias stays.
 
     Each may cost some agreement, as a line that is cut of a graph may.
     """
@@ -28,7 +27,7 @@ def drop_negligible(program: Program, judge: Judge) -> Program:
         if (
             shorter is not None
             and _size(shorter) < _size(program)
-            and judge.passes(program, shorter, overlap=LEAST_OVERLAP)
+            and judge.passes(program, shorter, overlap=judge.settings.overlap_without)
         ):
             return drop_negligible(shorter, judge)
     return program

@@ -6,7 +6,7 @@ sparse, then whole, by gradient.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -34,6 +34,7 @@ from drasp.naming.elementwise import Samples, replaced_by
 from drasp.naming.pipeline import Report
 from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import changed
+from drasp.settings import PAPER_NAMING, PaperNaming
 
 # A pool of so many inputs, in batches of such a size; each name has a stream of its own.
 Draw = Callable[[str, int, int], Oracle]
@@ -56,29 +57,6 @@ OF_ONE = (
     *(PrimitiveFunction("balance_01", (n,)) for n in (0.5, 0.05, 0.01)),
     *(PrimitiveFunction("is_pure", (tau,)) for tau in (0.95, 0.9, 0.85, 0.8, 0.75, 0.7)),
 )
-
-
-@dataclass(frozen=True)
-class PaperNaming:
-    """The paper's numbers."""
-
-    inputs_for_functions: int = 2048
-    inputs_for_tensors: int = 1200
-    positions: int = 20_000  # for least squares
-    least_linear: float = 0.92  # agreement with which a linear map is taken at once
-    for_linear: float = 0.01  # of agreement, in favour of a linear map
-    least_function: float = 0.9
-    least_tensor: float = 0.95  # of the pruned program's agreement
-    least_rounded: float = 0.91  # the same, while numbers become sparse and whole
-    penalties: tuple[float, ...] = (1e-1, 1e-2, 1e-4)
-    steps: int = 2000  # towards 0, and as many towards whole numbers
-    rate: float = 1e-4
-    batch: int = 120
-    batches: int = 20  # that are drawn, and used again and again
-    window: int = 10  # steps whose agreement is averaged
-
-
-PAPER_NAMING = PaperNaming()
 
 
 def name_as_paper(program: Program, draw: Draw, report: Report, settings: PaperNaming = PAPER_NAMING) -> Program:
@@ -172,7 +150,7 @@ def _speaking_to_output(program: Program) -> Program:
 
 
 def name_tensors(program: Program, pool: Oracle, least: float) -> Program:
-    """From the lowest up, the first tensors of the list that keep enough agreement."""
+    """The program with names from the lowest line up: the first of the list that keep enough agreement."""
     for name in [s.name for s in program.statements if isinstance(s, Select | Project) and s.stored is not None]:
         line = program.find(name)
         assert isinstance(line, Select | Project)
@@ -230,7 +208,7 @@ def _trained(
     aim: Callable[[Tensor], Tensor],
     settings: PaperNaming,
 ) -> Program:
-    """Towards what is aimed at, as long as agreement holds; then as it was when it last held."""
+    """The program with tensors drawn towards what is aimed at, as they were when agreement last held."""
     tensors = {name: program.tensors[name].clone().requires_grad_() for name in names}
     optimiser = torch.optim.Adam(tensors.values(), lr=settings.rate)
     kept: Mapping[str, Tensor] = {name: program.tensors[name] for name in names}
@@ -258,7 +236,7 @@ def _loss(program: Program, oracle: Oracle, batch: Batch) -> tuple[Tensor, float
 
 
 def _rounded(program: Program, names: Sequence[str], pool: Oracle, least: float) -> tuple[Program, int]:
-    """With whole numbers in each tensor that can have them, and how many these are."""
+    """The program with whole numbers in each tensor that can have them, and how many tensors these are."""
     whole = 0
     for name in names:
         tried = program.with_tensors({name: program.tensors[name].round()})

@@ -14,12 +14,9 @@ from drasp.naming.pipeline import Report, name_program
 from drasp.output_folder import MARK
 from drasp.primitives import count_primitives
 from drasp.records import Record, drasp_version
+from drasp.settings import DEFAULT
 from drasp.tasks import Task
 from drasp.transformer import Transformer, in_single_precision
-
-_POOL = 480
-_FRESH = 2000
-_TRIALS = Amount(from_task=64, of_each_edit=48)
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class NamedProgram:
             model_digest=self.model_digest,
             task=self.task,
             seed=self.seed,
-            settings={},
+            settings={"search": DEFAULT.to_json()},
             drasp_version=drasp_version(),
             method="name",
             match_accuracy=self.match.value,
@@ -58,9 +55,10 @@ def name_and_measure(program: Program, transformer: Transformer, task: Task, see
     original, transformer = transformer, in_single_precision(transformer)
     program = replace(program, tensors={name: tensor.float() for name, tensor in program.tensors.items()})
     rng = np.random.default_rng(seed)
-    fit = Oracle.draw(transformer, task, _POOL, rng, batch_size=24)
-    check = Oracle.draw(transformer, task, _POOL, rng, batch_size=60)
-    named = name_program(program, fit, check, Trials.draw(transformer, task, _TRIALS, rng), report=report)
-    fresh = Oracle.draw(transformer, task, _FRESH, rng, batch_size=100)
+    fit = Oracle.draw(transformer, task, DEFAULT.inputs, rng, batch_size=24)
+    check = Oracle.draw(transformer, task, DEFAULT.inputs, rng, batch_size=60)
+    amount = Amount(DEFAULT.trials_from_task, DEFAULT.trials_of_each_edit)
+    named = name_program(program, fit, check, Trials.draw(transformer, task, amount, rng), report=report)
+    fresh = Oracle.draw(transformer, task, DEFAULT.fresh_inputs, rng, batch_size=100)
     match, before = (fresh.match(answering(p)) for p in (named, program))
     return NamedProgram(named, digest(original), task.name, seed, match, before, time.perf_counter() - start)

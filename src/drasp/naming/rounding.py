@@ -83,7 +83,7 @@ def _signs(head: Head, ops: Rows, check: Head, floor: float) -> Rows | None:
 
 
 def _by_column(head: Head, ops: Rows, chosen: NamingSettings) -> Rows:
-    """For each token the smallest whole numbers that decide on it as before."""
+    """The tensors with the smallest whole numbers, token by token, that decide on it as before."""
     return torch.stack([_whole_column(head, ops[:, token], token, chosen) for token in range(ops.shape[1])], 1)
 
 
@@ -115,7 +115,7 @@ def _rounded(tensor: Tensor, largest: int) -> Tensor:
 
 
 def _by_step(check: Head, ops: Rows, floor: float, chosen: NamingSettings) -> Rows | None:
-    """One step for the whole tensor; a row may be raised as a whole, so that most of it is 0."""
+    """The tensors in whole steps, one step for all; a row may be raised as a whole, so that most of it is 0."""
     level = ops - ops.median(1, keepdim=True).values
     rounded = (_rounded(level, largest) for largest in chosen.steps)
     whole = next((tried for tried in rounded if check.agreement(tried) >= floor), None)

@@ -27,7 +27,7 @@ from drasp.rewriting.tidy import without_unused
 
 
 def split(program: Program, name: str, oracle: Oracle) -> Program | None:
-    """Each part is the MLP itself, with the means of its other inputs; the mean of the whole is counted once."""
+    """The program with an MLP as a sum of parts: each is the MLP with the means of its other inputs."""
     whole = program.find(name)
     if not isinstance(whole, ElementWise) or not isinstance(whole.function, Network):
         return None

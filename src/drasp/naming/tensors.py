@@ -1,6 +1,6 @@
 """Names for the tensors of selects and projects: the nearest of the library, as far as the answers stay the same."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,19 +30,18 @@ def name_select(program: Program, select: Select, judge: Judge) -> Program | Non
     Hard candidates come first, then the best of them at the scales of the tensor they would replace; of those that
     pass, the one that looks most where the head does, with some advantage for the simpler.
     """
+    chosen = judge.settings
     found = [c for c in _select_candidates(program, select, judge) if not c.is_nothing]
-    hard = [_Tried.of(judge, *_placed(program, select, c.hard())) for c in found]
-    best = sorted(zip(hard, found, strict=True), key=lambda pair: -pair[0].closeness)[: judge.settings.softened]
-    soft = [_Tried.of(judge, *_placed(program, select, c.times(f))) for _, c in best for f in (1.0, 3.0)]
-    close = [tried for tried in hard + soft if tried.closeness >= judge.floor - judge.settings.close]
+    hard = [_Tried.of(judge, program, select, c.hard()) for c in found]
+    best = sorted(zip(hard, found, strict=True), key=lambda pair: -pair[0].closeness)[: chosen.softened]
+    soft = [_Tried.of(judge, program, select, c.times(f)) for _, c in best for f in chosen.sharper]
+    close = [tried for tried in hard + soft if tried.closeness >= judge.floor - chosen.close]
     looks = _Looks.of(program, select, judge)
     close.sort(key=lambda tried: (-looks.overlap(tried.program) - tried.bonus, -tried.closeness))
     alone = _without_others(program, select)
-    others = [
-        with_candidate(alone, select, c)
-        for c in _looking_alike(program, select, looks, judge.settings.scales)[: judge.settings.softened]
-    ]
-    tried = [*(each.program for each in close[: judge.settings.attempts]), *others]
+    alike = _looking_alike(program, select, looks, chosen)[: chosen.softened]
+    others = [with_candidate(alone, select, c) for c in alike]
+    tried = [*(each.program for each in close[: chosen.attempts]), *others]
     return next((each for each in tried if judge.passes(program, each)), None)
 
 
@@ -54,6 +53,7 @@ class _Looks:
     inputs: Sequences
     matters: Bool[Tensor, "batch pos"]
     weights: Float[Tensor, "some key"]
+    shades: int
 
     @classmethod
     @torch.no_grad()
@@ -62,13 +62,13 @@ class _Looks:
         batch, count = judge.fit.batches[len(judge.fit.batches) // 2], judge.settings.looked_at
         inputs = Sequences(batch.inputs.ids[:count], batch.inputs.positions[:count])
         matters = where_it_matters(program, [head], batch)[:count]
-        return cls(head, inputs, matters, _weights(program, head, inputs)[matters])
+        return cls(head, inputs, matters, _weights(program, head, inputs)[matters], judge.settings.shades)
 
     @torch.no_grad()
     def overlap(self, program: Program) -> float:
         """How much another program looks there, in steps: less of a difference is none."""
         ours = _weights(program, self.head, self.inputs)[self.matters]
-        return round(20 * float(torch.minimum(ours, self.weights).sum(-1).mean())) / 20
+        return round(self.shades * float(torch.minimum(ours, self.weights).sum(-1).mean())) / self.shades
 
 
 def _weights(program: Program, head: str, inputs: Sequences) -> Float[Tensor, "batch pos key"]:
@@ -78,14 +78,14 @@ def _weights(program: Program, head: str, inputs: Sequences) -> Float[Tensor, "b
 
 
 @torch.no_grad()
-def _looking_alike(program: Program, select: Select, looks: _Looks, scales: Sequence[float]) -> list[Candidate]:
+def _looking_alike(program: Program, select: Select, looks: _Looks, chosen: NamingSettings) -> list[Candidate]:
     """Candidates that, as the only one of a head, attend most like the head does; its tensors may hide what it does."""
     inputs = looks.inputs
     query, key = Interpreter.of(program).values(inputs.ids, inputs.positions, [select.query, select.key])
     found: list[Candidate] = []
-    for op, matrix in library(*op_bases(program, select), "select"):
+    for op, matrix in library(*op_bases(program, select), "select", chosen):
         scores = query @ query.new_tensor(matrix) @ key.transpose(1, 2)
-        for scale in scales:
+        for scale in chosen.scales:
             weights = causal_weights(scale * scores, inputs.bias(False))[looks.matters]
             overlap = torch.minimum(weights, looks.weights).sum(-1).mean()
             found.append(Candidate(replace(op, scale=scale), None, float(overlap)))
@@ -109,14 +109,11 @@ class _Tried:
     closeness: float
 
     @classmethod
-    def of(cls, judge: Judge, program: Program, bonus: float) -> "_Tried":
+    def of(cls, judge: Judge, before: Program, select: Select, candidate: Candidate) -> "_Tried":
+        usual, chosen = abs(candidate.op.scale) == DEFAULT_SCALE, judge.settings
+        bonus = chosen.bonus_alone * (candidate.special is None) + chosen.bonus_hard * usual
+        program = with_candidate(before, select, candidate)
         return cls(program, bonus, judge.closeness(program) + bonus)
-
-
-def _placed(program: Program, select: Select, candidate: Candidate) -> tuple[Program, float]:
-    """The program with a candidate in place, and a bonus for what is simpler."""
-    usual = abs(candidate.op.scale) == DEFAULT_SCALE
-    return with_candidate(program, select, candidate), 0.01 * (candidate.special is None) + 0.005 * usual
 
 
 def _select_candidates(program: Program, select: Select, judge: Judge) -> list[Candidate]:
@@ -190,7 +187,7 @@ def built(program: Program, project: Project, candidate: Candidate) -> Rows:
 
 
 def _project_options(program: Program, project: Project, head: Head, chosen: NamingSettings) -> Iterator[Candidate]:
-    """Of those that are about as near as the nearest, simple ones first, then the others.
+    """The candidates for a project: of those about as near as the nearest, simple ones first, then the others.
 
     Where it is the only project, its scale means nothing and is the usual one.
     """

@@ -91,11 +91,11 @@ class ModelPass {
       which.forEach((row, i) => out.set(table.data.subarray(row * model.size, (row + 1) * model.size), i * model.size));
       return out;
     };
-    this.send("token", rows(model.tensors.get("token"), ids));
+    this.send("token", rows(model.tensors.get("wte.weight"), ids));
     this.send(
       "pos",
       rows(
-        model.tensors.get("pos"),
+        model.tensors.get("wpe.weight"),
         ids.map((_, i) => this.offset + i),
       ),
     );

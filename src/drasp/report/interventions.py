@@ -12,6 +12,7 @@ from drasp.causal.mechanism import Mechanism
 from drasp.causal.swaps import model_swap, site_terms
 from drasp.edits import Replaced
 from drasp.errors import DraspError
+from drasp.fitting.means import means_over
 from drasp.forward import Forward
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import Aggregate, ElementWise, Project
@@ -111,15 +112,14 @@ def means(program: Program, transformer: Transformer, inputs: Inputs, output: Ou
     components = [c for c in transformer.anatomy.senders if c.kind in ("head", "mlp")]
     lines = [s.name for s in program.statements if isinstance(s, Aggregate | ElementWise)]
     forward, interpreter = Forward(transformer, record=components), Interpreter.of(program)
-    sums: dict[str, Tensor] = {}
-    for _, batch in inputs.batches(_TOKENS):
+
+    def values(batch: Inputs) -> dict[str, Tensor]:
         sequences = Sequences(batch.ids, batch.positions)
-        real = torch.arange(batch.ids.shape[1]) < batch.sizes[:, None]
         in_model = {str(site): value for site, value in forward(sequences).values.items()}
-        for name, value in (in_model | {**interpreter.run(sequences, record=lines).values}).items():
-            total = value.expand(*real.shape, -1)[real].double().sum(0)
-            sums[name] = sums[name] + total if name in sums else total
-    found = {name: total / int(inputs.sizes.sum()) for name, total in sums.items()}
+        every = in_model | {**interpreter.run(sequences, record=lines).values}
+        return {name: value.double() for name, value in every.items()}
+
+    found = means_over((values(batch), batch.real) for _, batch in inputs.batches(_TOKENS))
     before, dtype = predict(transformer, inputs, output), transformer.token_embedding.dtype
 
     def changed(component: Component) -> float:

@@ -1,25 +1,29 @@
 /* A GPT-2 as the page holds it: its weights taken apart, head by head, and which places it has. */
 
 class Model {
-  /** `shape`: { heads, activation, eps, scales: one a layer }; tensors by the names that drasp.report.model gives. */
+  /** `shape`: { heads, activation, eps, scales: one a layer }; tensors by their Hugging Face names. */
   constructor(shape, /** @type {Map<string, Matrix>} */ tensors) {
     this.heads = shape.heads;
     this.activation = shape.activation;
     this.eps = shape.eps;
     this.tensors = tensors;
-    this.size = tensors.get("token").columns;
+    this.size = tensors.get("wte.weight").columns;
     this.layers = shape.scales.map((scale, layer) => this.layer(scale, layer));
     const components = this.layers.flatMap(({ heads, mlp }) => [...heads.map((head) => head.name), mlp]);
     this.senders = ["token", "pos", ...components];
     this.components = components;
-    const across = transposed(tensors.get("unembedding") ?? tensors.get("token"));
-    this.output = { gain: tensors.get("final.gain").data, bias: tensors.get("final.bias").data, across };
+    const across = transposed(tensors.get("lm_head.weight") ?? tensors.get("wte.weight"));
+    this.output = { ...this.norm("ln_f"), across };
+  }
+
+  norm(name) {
+    return { gain: this.tensors.get(`${name}.weight`).data, bias: this.tensors.get(`${name}.bias`).data };
   }
 
   layer(scale, layer) {
-    const tensor = (name) => this.tensors.get(`${layer}.${name}`);
+    const tensor = (name) => this.tensors.get(`h.${layer}.${name}`);
     const width = this.size / this.heads;
-    const [qkv, qkvBias, output] = [tensor("qkv"), tensor("qkv_bias"), tensor("heads_out")];
+    const [qkv, qkvBias, output] = ["attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight"].map(tensor);
     const heads = Array.from({ length: this.heads }, (_, head) => ({
       name: `layer ${layer} head ${head}`,
       sides: [...SIDES.keys()].map((side) => {
@@ -36,13 +40,13 @@ class Model {
       scale,
       heads,
       mlp: `layer ${layer} mlp`,
-      attentionNorm: { gain: tensor("attention.gain").data, bias: tensor("attention.bias").data },
-      mlpNorm: { gain: tensor("mlp.gain").data, bias: tensor("mlp.bias").data },
-      headsBias: tensor("heads_out_bias").data,
-      hidden: tensor("hidden"),
-      hiddenBias: tensor("hidden_bias").data,
-      out: tensor("out"),
-      outBias: tensor("out_bias").data,
+      attentionNorm: this.norm(`h.${layer}.ln_1`),
+      mlpNorm: this.norm(`h.${layer}.ln_2`),
+      headsBias: tensor("attn.c_proj.bias").data,
+      hidden: tensor("mlp.c_fc.weight"),
+      hiddenBias: tensor("mlp.c_fc.bias").data,
+      out: tensor("mlp.c_proj.weight"),
+      outBias: tensor("mlp.c_proj.bias").data,
     };
   }
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from drasp.model_files import named_weights
 from drasp.report.data import packed
 from drasp.transformer import Transformer, converted
 
@@ -54,30 +55,9 @@ def page_model(transformer: Transformer, answers_alike: Callable[[Transformer], 
 
 
 def weights(transformer: Transformer) -> Mapping[str, Tensor]:
-    """Every tensor by the name that the page has for it; a tied unembedding is the embedding."""
-    named = {"token": transformer.token_embedding, "pos": transformer.position_embedding}
-    if transformer.unembedding is not transformer.token_embedding:
-        named["unembedding"] = transformer.unembedding
-    named |= {"final.gain": transformer.final_norm.gain, "final.bias": transformer.final_norm.bias}
-    for number, layer in enumerate(transformer.layers):
-        attention, mlp = layer.attention, layer.mlp
-        assert mlp is not None, "a GPT-2 has MLPs"
-        own = {
-            "attention.gain": layer.attention_norm.gain,
-            "attention.bias": layer.attention_norm.bias,
-            "mlp.gain": layer.mlp_norm.gain,
-            "mlp.bias": layer.mlp_norm.bias,
-            "qkv": attention.qkv.weight,
-            "qkv_bias": attention.qkv.bias,
-            "heads_out": attention.output.weight,
-            "heads_out_bias": attention.output.bias,
-            "hidden": mlp.hidden.weight,
-            "hidden_bias": mlp.hidden.bias,
-            "out": mlp.output.weight,
-            "out_bias": mlp.output.bias,
-        }
-        named |= {f"{number}.{name}": weight for name, weight in own.items()}
-    return named
+    """Every tensor by its Hugging Face name; without an unembedding that is the embedding."""
+    tied = transformer.unembedding is transformer.token_embedding
+    return {name: weight for name, weight in named_weights(transformer) if not (tied and name == "lm_head.weight")}
 
 
 def at_half_precision(transformer: Transformer) -> Transformer:

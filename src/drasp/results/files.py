@@ -28,12 +28,7 @@ def save_decompiled(found: Decompiled, folder: str | Path, model: str = "", exam
 
 
 def write_result(
-    folder: Path,
-    program: Program,
-    pruned: Program,
-    frontier: Mapping[int, Program],
-    record: Record,
-    examples: Examples,
+    folder: Path, program: Program, pruned: Program, frontier: Mapping[int, Program], record: Record, examples: Examples
 ) -> None:
     """Writes a result's folder: all files or none, with a report where the program is small enough to be looked at."""
     files = program_files(program) | _text_and_tensors(_PRUNED, pruned)

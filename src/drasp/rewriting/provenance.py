@@ -94,7 +94,7 @@ def hearing(statement: Statement) -> Iterator[tuple[Receiver, tuple[Operand, ...
 
 
 def _listening(statement: Statement, known: Standing) -> Iterator[tuple[Receiver, tuple[Operand, ...]]]:
-    """Its own receivers, and those of components that it hears by way of what it reads, not from a line of theirs."""
+    """What a line reads for which receiver: its own, and those of components without a line that it hears."""
     waiting = list(hearing(statement))
     known_receivers = {receiver for receiver, _ in waiting}
     for receiver, read in waiting:

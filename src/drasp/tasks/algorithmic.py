@@ -188,14 +188,7 @@ def _sum(x: Array) -> Array:
 
 
 ALGORITHMIC = (
-    answer_task(
-        "bin_majority",
-        "01",
-        _most_frequent,
-        draw=_unbalanced_bits,
-        ends=False,
-        about="the more frequent bit",
-    ),
+    answer_task("bin_majority", "01", _most_frequent, draw=_unbalanced_bits, ends=False, about="the more frequent bit"),
     answer_task(
         "bin_majority_interleave",
         "01",
@@ -260,21 +253,8 @@ ALGORITHMIC = (
         longest_answer=MAX_LENGTH,
         about="the same backwards, no token twice",
     ),
-    answer_task(
-        "repeat_copy",
-        "ab",
-        lambda x: x,
-        longest_answer=MAX_LENGTH,
-        about="the same again, any tokens",
-    ),
-    answer_task(
-        "parity",
-        "01",
-        _parity,
-        draw=_bits_of_any_count,
-        ends=False,
-        about="the number of 1s modulo 2",
-    ),
+    answer_task("repeat_copy", "ab", lambda x: x, longest_answer=MAX_LENGTH, about="the same again, any tokens"),
+    answer_task("parity", "01", _parity, draw=_bits_of_any_count, ends=False, about="the number of 1s modulo 2"),
     answer_task(
         "addition",
         "01+",

@@ -80,6 +80,11 @@ class Inputs:
         columns = torch.arange(self.ids.shape[1]).minimum(self.sizes[:, None] - 1)
         return self.offsets[:, None] + columns
 
+    @property
+    def real(self) -> Bool[Tensor, "n width"]:
+        """Where there are tokens and not padding."""
+        return torch.arange(self.ids.shape[1]) < self.sizes[:, None]
+
     def rows(self, which: Int[Tensor, " m"] | slice) -> "Inputs":
         """Some of the inputs, no wider than they need."""
         sizes = self.sizes[which]
@@ -172,6 +177,9 @@ class Task:
     about: str = ""
     offsets: Offsets = (0,)
     limit: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}: {self.about or 'a task of its own'}; {len(self.vocabulary)} tokens, {self.output}>"
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -307,6 +315,10 @@ class Task:
         length = min(self.lengths, key=lambda n: abs(n - 6))
         inputs = self.inputs(np.array([length]), np.random.default_rng(1), random_offsets=False)
         return " ".join(self.vocabulary.tokens[i] for i in inputs.ids[0])
+
+
+def bin_name(low: int, high: int) -> str:
+    return f"{low}-{high}" if low < high else f"{low}"
 
 
 def shown(vocabulary: Vocabulary, ids: Iterable[int]) -> str:

@@ -29,7 +29,7 @@ _WHERE = "positions where "
 
 
 def sentences(program: Program) -> list[str]:
-    """One for each line, in their order."""
+    """A sentence for each line, in their order."""
     return [sentence(program, statement) for statement in program.statements]
 
 
@@ -71,13 +71,7 @@ def sentence(program: Program, statement: Statement) -> str:
             alone = len(program.prediction.logits) == 1
             mixed = _is_mixed(program, source.variable)
             return saying(
-                _tensor(program, statement),
-                rows,
-                columns,
-                _called(program, source),
-                mixed,
-                program.output,
-                alone,
+                _tensor(program, statement), rows, columns, _called(program, source), mixed, program.output, alone
             )
         case Prediction(output="softmax"):
             return "is the token that is spoken for most"

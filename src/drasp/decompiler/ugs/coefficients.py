@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from drasp.decompiler.ugs.circuit import Circuit
 from drasp.decompiler.ugs.gates import Ending
-
-_FACTOR = 5.0  # from the known coefficients into the unknown
-_SMALLEST, _LARGEST = 1e-5, 1e3  # coefficients, in units of the loss of a unigram model for a gate
+from drasp.settings import PAPER_SETTINGS, UgsSettings
 
 
 @dataclass(frozen=True)
@@ -24,13 +22,13 @@ class GateRun:
 
 
 def next_coefficient(
-    tried: Sequence[tuple[float, float]], span: tuple[float, float], intervals: int = 10
+    tried: Sequence[tuple[float, float]], span: tuple[float, float], settings: UgsSettings = PAPER_SETTINGS
 ) -> float | None:
     """The coefficient to try after some pairs of agreement and coefficient; None where nothing is left to try.
 
     It aims at the highest interval of agreement that holds no run: between those on both sides, or a factor beyond.
     """
-    low, high = span
+    (low, high), intervals = span, settings.intervals
     if high - low < 1e-9:
         return None
     places = [math.floor(intervals * (match - low) / (high - low)) for match, _ in tried]
@@ -43,11 +41,11 @@ def next_coefficient(
         if above and below:
             new = math.sqrt(min(above)[1] * max(below)[1])
         elif above:
-            new = max(-c for _, c in above) * _FACTOR
+            new = max(-c for _, c in above) * settings.factor
         else:
-            new = min(-c for _, c in below) / _FACTOR
-        known = any(abs(math.log(new / coefficient)) < 0.01 for _, coefficient in tried)
-        if _SMALLEST <= new <= _LARGEST and not known:
+            new = min(-c for _, c in below) / settings.factor
+        known = any(abs(math.log(new / coefficient)) < settings.alike for _, coefficient in tried)
+        if settings.smallest <= new <= settings.largest and not known:
             return new
     return None
 

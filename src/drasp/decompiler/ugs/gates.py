@@ -17,14 +17,9 @@ from torch import Tensor
 from drasp.decompiler.ugs.circuit import Circuit, detached, mapped, tensors_of, without
 from drasp.decompiler.ugs.running import CircuitRun, Masks, means_of
 from drasp.fitting.oracle import Batch, Oracle
+from drasp.settings import PAPER_SETTINGS, UgsSettings
 from drasp.sites import OUT, Edge
 from drasp.vocabulary import Output
-
-START = 8.0  # θ of a gate that has not been trained
-GATE_RATE, CONSTANT_RATE, NORM_RATE, MLP_RATE = 0.1, 0.002, 0.1, 1e-3
-BETAS, CLIP = (0.9, 0.995), 5.0
-_CHECK_EVERY, _CHECKS = 50, 3  # a run is given up when the loss stays too high
-_SHUT = -6.0  # θ of a gate that is open, for all that is to come, in less than one row of 400
 
 Ending = Literal["settled", "out of steps", "given up", "cut off"]
 
@@ -57,9 +52,10 @@ class Gates:
     time, the parts of split MLPs, and the queries of terms of a key alone.
     """
 
-    def __init__(self, circuit: Circuit, pool: Oracle) -> None:
+    def __init__(self, circuit: Circuit, pool: Oracle, settings: UgsSettings = PAPER_SETTINGS) -> None:
+        self.settings = settings
         self.senders = list(dict.fromkeys(gate.sender for gate in circuit.gates if isinstance(gate, Edge)))
-        self.theta = torch.full((len(circuit.gates),), START).requires_grad_()
+        self.theta = torch.full((len(circuit.gates),), settings.start).requires_grad_()
         means = means_of(circuit, self.senders, pool)
         constants = [means[sender] for sender in self.senders] or [circuit.biases[0]]
         self.ablations = torch.stack(constants).requires_grad_()
@@ -77,12 +73,12 @@ class Gates:
 
     def rates(self) -> list[tuple[Tensor, float]]:
         """All that is trained, and how fast."""
-        circuit = self.circuit
-        found = [(self.theta, GATE_RATE), (self.ablations, CONSTANT_RATE), (circuit.biases, CONSTANT_RATE)]
-        found += [(query, CONSTANT_RATE) for query in circuit.queries.values()]
-        found += [(tensor, MLP_RATE) for mlp in circuit.mlps.values() for tensor in tensors_of(mlp)]
+        circuit, chosen = self.circuit, self.settings
+        constants = [self.ablations, circuit.biases, *circuit.queries.values()]
+        found = [(self.theta, chosen.gate_rate), *((tensor, chosen.constant_rate) for tensor in constants)]
+        found += [(tensor, chosen.mlp_rate) for mlp in circuit.mlps.values() for tensor in tensors_of(mlp)]
         if circuit.log_variances is not None and circuit.model.anatomy.has_norms:
-            found.append((circuit.log_variances, NORM_RATE))
+            found.append((circuit.log_variances, chosen.norm_rate))
         return [(tensor, rate) for tensor, rate in found if tensor.requires_grad]
 
     def answers(self, batch: Batch, kept: Float[Tensor, "rows gates"]) -> Float[Tensor, "inputs masks counted n_vocab"]:
@@ -94,11 +90,16 @@ class Gates:
         return logits.expand(inputs, masks.kept.shape[1], batch.where.shape[1], -1)
 
     @property
+    def are_undecided(self) -> bool:
+        """Whether some gate is open in many rows, and closed in many."""
+        return bool((self.theta.detach().abs() < self.settings.undecided).any())
+
+    @property
     def is_cut_off(self) -> bool:
         """Whether nothing reaches the output any more, nor ever will."""
         to_output = [isinstance(gate, Edge) and gate.receiver == OUT for gate in self.circuit.gates]
         reaching = self.theta.detach()[torch.tensor(to_output, dtype=torch.bool)]
-        return self.circuit.level != "products" and bool((reaching < _SHUT).all())
+        return self.circuit.level != "products" and bool((reaching < self.settings.shut).all())
 
     @torch.no_grad()
     def pruned(self) -> Circuit:
@@ -141,8 +142,9 @@ class Training:
     def __init__(self, gates: Gates, price: float, output: Output) -> None:
         self.gates, self.price = gates, price
         self.output: Output = output
+        self.settings = gates.settings
         groups = [{"params": [tensor], "lr": rate} for tensor, rate in gates.rates()]
-        self.optimiser = torch.optim.AdamW(groups, betas=BETAS, weight_decay=0)
+        self.optimiser = torch.optim.AdamW(groups, betas=self.settings.betas, weight_decay=0)
 
     def objective(self, batch: Batch, kept: Float[Tensor, "rows gates"]) -> tuple[Tensor, Tensor]:
         """What is minimised, and the divergence that is a part of it."""
@@ -156,7 +158,7 @@ class Training:
         self.optimiser.zero_grad()
         objective, found = self.objective(batch, kept)
         objective.backward()
-        torch.nn.utils.clip_grad_norm_([self.gates.theta], CLIP)
+        torch.nn.utils.clip_grad_norm_([self.gates.theta], self.settings.clip)
         self.optimiser.step()
         return float(found.detach())
 
@@ -165,25 +167,22 @@ class Training:
     ) -> tuple[Ending, int]:
         """How the training ended, and after how many steps; where it was given up, the gates say nothing."""
         settled = above = 0
+        every, checks = self.settings.check_every, self.settings.checks
         total = 0.0
         for step in range(1, effort.steps + 1):
             index = int(torch.randint(len(batches), (), generator=generator))
             total += self.step(batches[index], effort.masks, generator)
-            settled = 0 if is_undecided(self.gates.theta) else settled + 1
+            settled = 0 if self.gates.are_undecided else settled + 1
             if settled >= effort.patience:
                 return "settled", step
-            if step % _CHECK_EVERY == 0:
-                if not total <= _CHECK_EVERY * unigram:  # also where it is no number any more
+            if step % every == 0:
+                if not total <= every * unigram:  # also where it is no number any more
                     above += 1
                 else:
                     above = 0
                 total = 0.0
-                if above == _CHECKS:
+                if above == checks:
                     return "given up", step
                 if stop_cut_off and self.gates.is_cut_off:
                     return "cut off", step
         return "out of steps", effort.steps
-
-
-def is_undecided(theta: Float[Tensor, " gates"]) -> bool:
-    return bool((theta.detach().abs() < 1).any())

@@ -23,30 +23,9 @@ from drasp.decompiler.ugs.storing import kept_of, run_of
 from drasp.decompiler.ugs.writing import count_lines, finest, program_of
 from drasp.language.syntax import Program
 from drasp.rewriting.simplify import simplify
+from drasp.settings import UgsSettings
 from drasp.sites import OUT, POSITION, TOKEN, Edge
 from drasp.vocabulary import Output
-
-_ENOUGH = 0.7  # agreement without which a model is not taken further
-_SPLITS = 0.9  # agreement with which MLPs can be split
-_NEAR = 0.2  # how much agreement later stages may give away
-
-
-@dataclass(frozen=True)
-class UgsSettings:
-    """The defaults are the paper's: minutes for the smallest models, hours or days for larger ones."""
-
-    runs: tuple[int, int, int, int] = (20, 20, 20, 20)  # at most, in each stage
-    continued: int = 4  # runs that go on to the next stage
-    patience: tuple[int, int, int, int] = (1000, 1000, 500, 500)  # steps without undecided gates
-    steps: int = 5000  # at most, in each run
-    inputs: int = 10  # in a step
-    masks: int = 12  # samples of the gates for each input
-    batches: int = 200  # that are drawn, and used again and again
-    intervals: int = 10  # of agreement
-    coefficient: float = 0.01  # the first to be tried
-
-
-PAPER_SETTINGS = UgsSettings()
 
 
 @dataclass(frozen=True)
@@ -104,7 +83,7 @@ class Method:
         while coefficient is not None and len(done) < stage.runs:
             done.append(self.run(stage, coefficient, done))
             tried = [(run.match, run.coefficient) for run in done]
-            coefficient = next_coefficient(tried, stage.span, self.settings.intervals)
+            coefficient = next_coefficient(tried, stage.span, self.settings)
         return done
 
     def run(self, stage: Stage, coefficient: float, done: Sequence[GateRun]) -> GateRun:
@@ -128,7 +107,7 @@ class Method:
         seed = 1_000_003 * self.search.seed + self.search.steps
         generator = torch.Generator(torch.get_default_device()).manual_seed(seed)
         settings, number = self.settings, stage.number
-        gates = Gates(stage.circuit, self.search.probe)
+        gates = Gates(stage.circuit, self.search.probe, self.settings)
         training = Training(gates, coefficient * self.in_paper, self.output)
         effort = Effort(settings.patience[number], settings.steps, settings.masks)
         # Where the output hears nothing only its bias can differ, and that has one best value: one such run is enough.
@@ -159,17 +138,12 @@ class Method:
         name = ("stage 0, components with their own norms", "stage 1, components")[number]
         stage = Stage(number, name, circuit, settings.runs[number], settings.coefficient, (lowest, 1.0))
         runs = self.explore(stage) if stage.runs else []
-        if number == 1 and max((run.match for run in runs), default=0.0) < _ENOUGH:
+        if number == 1 and max((run.match for run in runs), default=0.0) < settings.enough:
             runs.append(self.run(stage, -settings.coefficient, runs))
         return runs
 
     def finer(
-        self,
-        number: int,
-        name: str,
-        parents: Sequence[Continued],
-        begin: Callable[[Circuit], Circuit],
-        split: bool,
+        self, number: int, name: str, parents: Sequence[Continued], begin: Callable[[Circuit], Circuit], split: bool
     ) -> list[Continued]:
         """Stages 2 and 3: runs that continue others, and those others where there is nothing to prune."""
         found: list[Continued] = []
@@ -181,7 +155,7 @@ class Method:
                 continue
             own = self.written(finest(_circuit(parent.origin))) if split and circuit.mlps else None
             runs = max(1, self.settings.runs[number] // len(parents))
-            span = (max(0.0, parent.run.match - _NEAR), parent.run.match)
+            span = (max(0.0, parent.run.match - self.settings.given_away), parent.run.match)
             first = abs(parent.run.coefficient)  # below 0 it is one that was tried at last
             stage = Stage(number, f"{name}, from {i}", circuit, runs, first, span, own)
             found += [Continued(run, parent.origin) for run in self.explore(stage)]
@@ -211,7 +185,7 @@ def prune_by_gates(search: Search, settings: UgsSettings) -> Graph:
     search.once("without any layer", without_layers, State(search.nothing))
     first = method.components(1, method.linear, lowest)
     truest = max(first, key=lambda run: run.match)
-    if truest.circuit is not None and truest.match >= _ENOUGH:
+    if truest.circuit is not None and truest.match >= settings.enough:
         finer_stages(search, method, first)
     # Nothing goes on from stage 0, so it comes last.
     method.components(0, method.real, lowest)
@@ -232,7 +206,7 @@ def finer_stages(search: Search, method: Method, first: Sequence[GateRun]) -> No
 
     can_split = any(e.receiver.kind == "mlp" for run in parents for e in _circuit(run.run).edges)
     runs, split = stages(split=can_split), can_split
-    if can_split and max(each.run.match for each in runs) < _SPLITS:
+    if can_split and max(each.run.match for each in runs) < method.settings.splits:
         runs, split = stages(split=False), False
     method.finer(3, "stage 3, products", method.best(runs), as_products, split)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from drasp.attention import causal_weights
 from drasp.decompiler.ugs.circuit import Circuit, before, norm_of
+from drasp.fitting.means import means_over
 from drasp.fitting.oracle import Answering, Oracle
 from drasp.sequences import Sequences
 from drasp.sites import NO_COMPONENT, OUT, POSITION, TOKEN, Component, Edge, Path, Product, Receiver, Sender
@@ -207,14 +208,9 @@ def answers_of(circuit: Circuit) -> Answering:
 @torch.no_grad()
 def means_of(circuit: Circuit, senders: Sequence[Sender], oracle: Oracle) -> dict[Sender, Float[Tensor, " d_model"]]:
     """What comes on ways on average, over all positions of some inputs."""
-    totals = {sender: torch.zeros_like(circuit.biases[0]) for sender in senders}
-    count = 0
-    for batch in oracle.batches:
-        run, real = CircuitRun(circuit, Sequences(batch.inputs.ids, batch.inputs.positions)), batch.real
-        count += int(real.sum())
-        for sender in senders:
-            totals[sender] += run.value(sender)[:, 0].expand(*real.shape, -1)[real].sum(0)
-    return {sender: total / count for sender, total in totals.items()}
+    runs = (CircuitRun(circuit, batch.sequences.everywhere) for batch in oracle.batches)
+    values = ({sender: run.value(sender)[:, 0] for sender in senders} for run in runs)
+    return means_over(zip(values, (batch.real for batch in oracle.batches), strict=True))
 
 
 @torch.no_grad()
@@ -223,7 +219,7 @@ def mean_log_variances(circuit: Circuit, oracle: Oracle) -> Float[Tensor, " rece
     receivers = circuit.model.anatomy.receivers
     totals, count = torch.zeros(len(receivers)), 0
     for batch in oracle.batches:
-        run, real = CircuitRun(circuit, Sequences(batch.inputs.ids, batch.inputs.positions)), batch.real
+        run, real = CircuitRun(circuit, batch.sequences.everywhere), batch.real
         count += int(real.sum())
         for i, receiver in enumerate(receivers):
             roots = run.root(receiver, run.read(receiver))[:, 0, :, 0]
