@@ -413,7 +413,7 @@ def failure(arguments: Sequence[str], place: Path, run: Callable[..., Ended] | N
     signal.signal(signal.SIGALRM, hung)
     signal.alarm(0 if run else HANG)
     try:
-        ended = run(arguments, place) if run else called(arguments)
+        ended = run(arguments, Path.cwd()) if run else called(arguments)  # odd arguments may be places in it
     except HungError:
         return "hang"
     except ValueError as error:
@@ -458,8 +458,10 @@ def left_behind(place: Path) -> list[str]:
 def _missing(arguments: Sequence[str], ended: Ended) -> str | None:
     """What should be there of a command that ended with 0, and is not."""
     command, rest = arguments[0], [word for word in arguments[1:] if word != "--"]
-    outs, words = [], iter(rest)  # the last one counts
+    outs, words = [], iter(arguments[1:])  # the last one counts
     for word in words:
+        if word == "--":  # behind which there are no options; `--out --` names a file
+            break
         if word == "--out":
             outs.append(next(words, ""))
     if "-h" in rest and "-h" not in outs:
