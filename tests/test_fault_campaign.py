@@ -85,6 +85,20 @@ def test_a_campaign_that_is_asked_to_end_notes_no_failure(origin, tmp_path, monk
     assert not (tmp_path / "out").exists()
 
 
+def test_odd_places_are_looked_for_where_they_are(origin, tmp_path, monkeypatch):
+    """`--` behind an option is a name; a process of its own writes where the campaign is."""
+    monkeypatch.chdir(tmp_path)
+    for out, run in (("--", None), ("0", forked)):
+        assert failure(["compile", str(origin / "small"), "--out", out], origin, run) is None
+        assert (tmp_path / out / "model.safetensors").is_file()
+
+
+def test_a_line_that_is_a_norm_is_explained(origin):
+    """Its value is one number at each position."""
+    ended = called(["explain", str(origin / "result"), "1"])
+    assert (ended.code, ended.err) == (0, "")
+
+
 def test_a_process_of_its_own_ends_as_it_ends(origin, tmp_path):
     good = forked(["check", str(origin / "small")], tmp_path)
     assert (good.code, "correct" in good.out, good.err) == (0, True, "")
@@ -113,12 +127,3 @@ def test_the_campaign_sees_what_is_missing_left_or_run(tmp_path):
     (tmp_path / ".out.drasp-new").rmdir()
     (tmp_path / "out/sprung").touch()
     assert "was run" in (wrong_end(arguments, done, tmp_path) or "")
-
-
-def test_the_campaign_looks_for_what_is_written_where_the_command_ran(tmp_path):
-    done = Ended(0, "done", "")
-    for name in ("0", "--"):
-        arguments = ["language", "a", "--out", name]
-        assert "without" in (wrong_end(arguments, done, tmp_path, tmp_path) or "")
-        (tmp_path / name).touch()
-        assert wrong_end(arguments, done, tmp_path, tmp_path) is None

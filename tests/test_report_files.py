@@ -1,6 +1,7 @@
 """`drasp report`, `explore` and `figures`, and what they do with damaged or missing files."""
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -191,6 +192,15 @@ def test_explore_lists_sorts_filters_and_links(results):
         page.click("#results a:has-text('tomita2')")
         page.wait_for_selector("body.ready")
         assert page.inner_text("#title") == "tomita2"
+
+
+def test_explore_links_to_a_folder_whose_name_is_no_utf_8(tmp_path):
+    name = os.fsdecode(b"\xff")
+    program_folder(tmp_path / name, "binary majority", record("bin_majority", 0.99, 3))
+    assert drasp("report", tmp_path / name).code == 0
+    made = drasp("explore", tmp_path)
+    assert (made.code, made.err) == (0, "")
+    assert '"%FF/report.html"' in (tmp_path / "index.html").read_text()
 
 
 def test_explore_refuses_what_it_cannot_do(results, tmp_path):

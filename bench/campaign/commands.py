@@ -413,7 +413,7 @@ def failure(arguments: Sequence[str], place: Path, run: Callable[..., Ended] | N
     signal.signal(signal.SIGALRM, hung)
     signal.alarm(0 if run else HANG)
     try:
-        ended = run(arguments, place) if run else called(arguments)
+        ended = run(arguments, Path.cwd()) if run else called(arguments)  # odd arguments may be places in it
     except HungError:
         return "hang"
     except ValueError as error:
@@ -424,11 +424,11 @@ def failure(arguments: Sequence[str], place: Path, run: Callable[..., Ended] | N
         return f"exception: {error!r}"
     finally:
         signal.alarm(0)
-    return wrong_end(arguments, ended, place, place if run else Path())
+    return wrong_end(arguments, ended, place)
 
 
-def wrong_end(arguments: Sequence[str], ended: Ended, place: Path, here: Path = Path()) -> str | None:
-    """What is wrong with how a command ended, which was run `here`, and with what it left in a place."""
+def wrong_end(arguments: Sequence[str], ended: Ended, place: Path) -> str | None:
+    """What is wrong with how a command ended, and with what it left in a place."""
     command = arguments[0]
     if ended.code == 70 or ended.code < 0 or "Traceback" in ended.err:
         return f"fault: {ended.code} {ended.err.strip()[-300:]}"
@@ -446,7 +446,7 @@ def wrong_end(arguments: Sequence[str], ended: Ended, place: Path, here: Path = 
         return f"left behind: {left}"
     if any(place.rglob(SPRUNG)):
         return "code of a folder was run"
-    if not ended.code and (missing := _missing(arguments, ended, here)):
+    if not ended.code and (missing := _missing(arguments, ended)):
         return f"ended with 0 without {missing}"
     return None
 
@@ -455,25 +455,26 @@ def left_behind(place: Path) -> list[str]:
     return [path.name for path in place.rglob(".*") if _LEFT.fullmatch(path.name)]
 
 
-def _missing(arguments: Sequence[str], ended: Ended, here: Path) -> str | None:
+def _missing(arguments: Sequence[str], ended: Ended) -> str | None:
     """What should be there of a command that ended with 0, and is not."""
     command, rest = arguments[0], [word for word in arguments[1:] if word != "--"]
     outs, words = [], iter(arguments[1:])  # the last one counts
     for word in words:
+        if word == "--":  # behind which there are no options; `--out --` names a file
+            break
         if word == "--out":
             outs.append(next(words, ""))
     if "-h" in rest and "-h" not in outs:
         return None if "Usage" in ended.out else "help"
     if command in ("certify", "language") and outs:
-        place = here / outs[-1]
+        place = Path(outs[-1])
         return None if place.is_file() or any(place.parent.glob("*.cr")) else str(place)
     if command not in _WRITTEN:
         return None if ended.out or command in _WITHOUT_WORDS else "output"
     if command == "decompile" and "--pick" not in rest and len(models := _models(rest)) > 1:
-        found = {m: here / outs[-1] / Path(m).resolve().name / "program.drasp" for m in models}
-        missing = [m for m, file in found.items() if not file.is_file()]
+        missing = [m for m in models if not (Path(outs[-1]) / Path(m).resolve().name / "program.drasp").is_file()]
         return f"a program of {missing}" if missing else None
-    place = here / (outs[-1] if outs else next(word for word in rest if not word.startswith("--")))
+    place = Path(outs[-1] if outs else next(word for word in rest if not word.startswith("--")))
     return None if any(place.glob(_WRITTEN[command])) else f"{place}/{_WRITTEN[command]}"
 
 

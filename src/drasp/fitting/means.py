@@ -22,7 +22,7 @@ def means_over(batches: Iterable[tuple[Mapping[Key, Tensor], Bool[Tensor, "_ _"]
     for values, real in batches:
         count += int(real.sum())
         for name, value in values.items():
-            total = value.expand(*real.shape, *value.shape[2:])[real].sum(0)  # a norm is one number at each
+            total = value.expand(*real.shape, *value.shape[2:])[real].sum(0)  # a norm is one number at each position
             sums[name] = sums[name] + total if name in sums else total
     return {name: total / count for name, total in sums.items()}
 

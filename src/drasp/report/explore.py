@@ -1,5 +1,6 @@
 """`drasp explore`: one page over many result folders."""
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def row(record: Record, result: Path, base: Path) -> dict[str, Any]:
     total = sum(count.get("total", 0) for count in counts)
     return {
         "folder": str(relative),
-        "report": quote(str(relative / REPORT)) if is_there(result / REPORT) else None,
+        "report": quote(os.fsencode(relative / REPORT)) if is_there(result / REPORT) else None,
         "task": record.task,
         "model": Path(model).name if model else None,
         "method": record.method,
