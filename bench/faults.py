@@ -16,6 +16,7 @@ interrupted. TMPDIR=/dev/shm makes all of it faster.
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -28,7 +29,7 @@ from pathlib import Path
 import torch
 
 import drasp
-from campaign.commands import Tally, prepared
+from campaign.commands import Tally, asked_to_end, prepared
 from campaign.inputs import bad_inputs
 from campaign.signals import LONG, SHORT, signals_at_moves, signals_in_long_work
 from campaign.surroundings import surroundings
@@ -108,6 +109,11 @@ if __name__ == "__main__":
     parser.add_argument("--only", default="", help="portions whose names begin so: inputs, signals, surroundings")
     parser.add_argument("--out", type=Path, help="what was tried; those portions are not tried again")
     given = parser.parse_args()
-    found = campaign(given.inputs, given.seed, given.out, given.only)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, asked_to_end)
+    try:
+        found = campaign(given.inputs, given.seed, given.out, given.only)
+    except KeyboardInterrupt:
+        sys.exit("stopped; the same command goes on behind the last portion that was noted")
     print(table(found))
     sys.exit(bool(found.failed))

@@ -1,14 +1,15 @@
 """Trains small GPT-2s on the tasks of own_tasks.py by a plain PyTorch loop, and decompiles them.
 
-    python bench/own_models.py [--train] [NAME...]     goes on where it was stopped; --train only trains
+    python bench/own_models.py [NAME...] [--train] [--out DIR]
 
-Models and results are in `build/own`, figures of all in own_models.json, each with the commit that gave them, and
-docs/own_models.md ends with their table. Seconds of training are those of the processor.
+NAME picks tasks; all of them if left out. `--out` keeps models and results: what is there already is neither trained
+nor decompiled again, so a run that was stopped goes on. Figures of all are in own_models.json, each with the commit
+that gave them, and docs/own_models.md ends with their table. Seconds of training are those of the processor.
 """
 
+import argparse
 import json
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,6 @@ from drasp.measure import Share, agreeing, predictions
 from drasp.tasks import Inputs, Task
 
 ROOT = Path(__file__).parents[1]
-MADE = ROOT / "build" / "own"
 FIGURES = Path(__file__).with_suffix(".json")
 PAGE = ROOT / "docs" / "own_models.md"
 HEADER = (
@@ -125,18 +125,13 @@ def decompiled(plan: TrainingPlan, folder: Path) -> dict:
     }
 
 
-def main(names: list[str], only_train: bool) -> None:
-    torch.set_num_threads(1)
-    for plan in PLANS:
-        if names and plan.task.name not in names:
-            continue
-        folder = MADE / plan.task.name
-        if not (folder / "training.json").exists():
-            _write(folder / "training.json", train(plan, folder / "model"))
-            (folder / "figures.json").unlink(missing_ok=True)
-        if not only_train and not (folder / "figures.json").exists():
-            _write(folder / "figures.json", decompiled(plan, folder))
-    document()
+def make(plan: TrainingPlan, folder: Path, only_train: bool) -> None:
+    """Trains and decompiles a model, as far as that has not been done."""
+    if not (folder / "training.json").exists():
+        _write(folder / "training.json", train(plan, folder / "model"))
+        (folder / "figures.json").unlink(missing_ok=True)
+    if not only_train and not (folder / "figures.json").exists():
+        _write(folder / "figures.json", decompiled(plan, folder))
 
 
 def _write(file: Path, content: dict) -> None:
@@ -144,11 +139,11 @@ def _write(file: Path, content: dict) -> None:
     print(f"{file.parent.name}: {content}", flush=True)
 
 
-def document() -> None:
+def document(made: Path) -> None:
     """Puts the figures of all models that were made into those that are known, and renews the table on the page."""
     known = json.loads(FIGURES.read_text())
     for plan in PLANS:
-        files = [MADE / plan.task.name / f"{part}.json" for part in ("training", "figures")]
+        files = [made / plan.task.name / f"{part}.json" for part in ("training", "figures")]
         if all(file.exists() for file in files):
             known[plan.task.name] = {file.stem: json.loads(file.read_text()) for file in files}
     FIGURES.write_text(json.dumps(known, indent=1) + "\n")
@@ -167,6 +162,21 @@ def _row(plan: TrainingPlan, known: dict) -> str:
     return "| " + " | ".join(map(str, (*cells, differing, round(found["seconds"]), found["commit"]))) + " |"
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    there = [plan.task.name for plan in PLANS]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(there))
+    parser.add_argument("--train", action="store_true", help="only train")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "own", metavar="DIR", help="default: build/own")
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.names if name not in there]:
+        parser.error(f"no task is called {unknown[0]}; there are {', '.join(there)}")
+    torch.set_num_threads(1)
+    for plan in PLANS:
+        if not arguments.names or plan.task.name in arguments.names:
+            make(plan, arguments.out / plan.task.name, arguments.train)
+    document(arguments.out)
+
+
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    main([name for name in given if name != "--train"], "--train" in given)
+    main()

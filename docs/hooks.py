@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 _LINK = re.compile(r"(\]\()([^)#\s]+)([^)\s]*\))")
 _REAL = {source: page for page, source in PAGES.items()}
+_LOADED = re.compile(r'<(?:script|link rel="stylesheet")[^>]* (?:src|href)="(https?:[^"]+)"')
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -38,6 +40,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Turns links that leave this folder to where their files are on the site."""
     own = page.file.src_uri not in {*PAGES, "api.md"} and not page.file.src_uri.startswith("notebooks/")
     return _relinked(markdown, Path(config["docs_dir"])) if own else markdown
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> None:
+    """Ends the build where a page would load a script or a style from the network."""
+    if found := _LOADED.search(output):
+        raise PluginError(f"{page.file.dest_uri} loads {found[1]}; pages must open from disk, without a network")
 
 
 def api_page() -> str:

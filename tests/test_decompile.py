@@ -264,6 +264,22 @@ def test_the_files_hold_the_result(result, folder):
     assert record["passes"]
 
 
+def test_a_result_too_large_for_a_page_goes_without_and_says_nothing_of_it(result, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("drasp.report.page.MAX_LINES", 2)
+    save_decompiled(result, tmp_path / "out", "bin_majority")
+
+    def shown(out: Path) -> str:
+        console = Console(file=(text := StringIO()), width=200)
+        print_result(console, result, out)
+        return text.getvalue()
+
+    assert {file.name for file in folder.iterdir()} - {file.name for file in (tmp_path / "out").iterdir()} == {
+        "report.html"
+    }
+    assert "look at it" in shown(folder)
+    assert "look at it" not in shown(tmp_path / "out")
+
+
 def test_another_program_can_be_picked_without_running_again(result, folder, tmp_path):
     other = tmp_path / "other"
     longer = Point(translate(load_model(resolve_model("bin_majority")), TASK.vocabulary), Share(2000, 2000))

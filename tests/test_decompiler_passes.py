@@ -19,7 +19,7 @@ from drasp.decompiler.search import Search
 from drasp.fitting.dropping import with_bias
 from drasp.fitting.means import operand_means
 from drasp.fitting.oracle import Oracle, answering
-from drasp.language import Interpreter, Program, check
+from drasp.language import Interpreter, Program, check, parse
 from drasp.language.syntax import ElementWise, Norm, Project, Select
 from drasp.measure import predict
 from drasp.rewriting.simplify import simplify
@@ -175,6 +175,21 @@ def test_a_graph_that_stays_dense_is_written_exactly_and_squeezed_until_it_is_sh
     assert shorter is not None
     assert simplify(shorter).lines <= 6
     assert search.progress.found[-1].lines <= 6
+
+
+def test_programs_of_a_search_share_tensors_but_lines_of_one_do_not():
+    """Shared, they take the room of one; files refuse two names of one tensor."""
+    search = Search(random_transformer(0, 1, 1), TASK, 0, lambda _: None, QUICK)
+    count = len(TASK.vocabulary)
+    tensors = {"A": torch.eye(count), "B": torch.eye(count)}
+    lines = "a1 = aggregate(s=[], v=token)\nx = project(inp=a1, op=A)\ny = project(inp=token, op=B)\n"
+    head = f"vocab = [{', '.join(map(str, range(count)))}]\npositions = 9\n"
+    program = parse(f"{head}{lines}prediction = softmax(x+y)", tensors)
+    for _ in range(2):
+        search.accept_program(program, 1.0)
+    one, other = (list(found.program.tensors.values()) for found in search.progress.found)
+    assert all(a is b for a, b in zip(one, other, strict=True))
+    assert len(one) == len({tensor.data_ptr() for tensor in one}) == 2
 
 
 def _with_less_of(program: Program, name, share: float, means) -> Program:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import faults
-from campaign import inputs, signals, surroundings
+from campaign import commands, inputs, signals, surroundings
 from campaign.commands import Ended, anew, called, failure, forked, located, prepared, wrong_end
 
 
@@ -63,6 +63,28 @@ def test_what_was_tried_is_not_tried_again(tmp_path, monkeypatch):
     assert "| kind | 3 |" in faults.table(first)
 
 
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+def test_a_campaign_that_is_asked_to_end_notes_no_failure(origin, tmp_path, monkeypatch, which):
+    """The command that is being tried gets the signal as well, which is not to be blamed for it."""
+    monkeypatch.setattr(faults, "prepared", Path.mkdir)
+    monkeypatch.setattr(commands, "_asked_to_end", [])
+    monkeypatch.setattr("drasp.language.read_program", lambda _path: os.kill(os.getpid(), which))
+
+    def tried() -> faults.Tally:
+        tally = faults.Tally()
+        tally.note("kind", "check", failure(["check", str(origin / "small")], tmp_path))
+        return tally
+
+    monkeypatch.setattr(faults, "portions", lambda *_: {"one": tried})
+    before = signal.signal(signal.SIGINT, commands.asked_to_end)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            faults.campaign(1, 0, tmp_path / "out")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_process_of_its_own_ends_as_it_ends(origin, tmp_path):
     good = forked(["check", str(origin / "small")], tmp_path)
     assert (good.code, "correct" in good.out, good.err) == (0, True, "")
@@ -91,3 +113,12 @@ def test_the_campaign_sees_what_is_missing_left_or_run(tmp_path):
     (tmp_path / ".out.drasp-new").rmdir()
     (tmp_path / "out/sprung").touch()
     assert "was run" in (wrong_end(arguments, done, tmp_path) or "")
+
+
+def test_the_campaign_looks_for_what_is_written_where_the_command_ran(tmp_path):
+    done = Ended(0, "done", "")
+    for name in ("0", "--"):
+        arguments = ["language", "a", "--out", name]
+        assert "without" in (wrong_end(arguments, done, tmp_path, tmp_path) or "")
+        (tmp_path / name).touch()
+        assert wrong_end(arguments, done, tmp_path, tmp_path) is None

@@ -7,10 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from torch import Tensor
 
 from cuts import AnyMeans, cuttable
-from drasp.decompiler.checkpoint import Progress, State, load, store
+from drasp.decompiler.checkpoint import Found, Progress, State, load, store
 from drasp.decompiler.components import Components, Graph
 from drasp.decompiler.pipeline import decompile
 from drasp.edits import Shifted
@@ -26,6 +27,7 @@ from drasp.settings import QUICK
 from drasp.sites import NO_COMPONENT, OUT, POSITION, TOKEN, Component, Edge, NormSite, Path, Product, Read, Sender
 from drasp.tasks import load_task
 from drasp.transformer import Shape, Transformer, assemble, initial_weights
+from drasp.translation import translate
 from drasp.vocabulary import Vocabulary
 from drasp.wiring import write_program
 from effort import examples
@@ -235,6 +237,22 @@ def test_a_graph_is_stored_with_all_that_is_cut(two_layers, tmp_path):
     assert found.norms == graph.norms
     x = inputs(0)
     assert torch.equal(Forward(two_layers, found.edits)(x).logits, Forward(two_layers, graph.edits)(x).logits)
+
+
+def test_a_tensor_that_programs_share_is_stored_once(two_layers, tmp_path):
+    """It may have a hundred megabytes, and a search keeps many programs."""
+    program = translate(two_layers)
+    again = replace(program, tensors=dict(program.tensors))
+    one, other = (Found(1.0, each, each.lines, 0.0) for each in (program, again))
+    identity = Identity("a" * 64, "sort", "b" * 64, 0, {}, "1")
+    state = State(Components(two_layers).whole())
+    for name, found in (("once", [one]), ("twice", [one, other])):
+        store(tmp_path / name, Progress([("cut", state)], found), identity, 1.0)
+    assert load_file(tmp_path / "once").keys() == load_file(tmp_path / "twice").keys()
+    progress, _ = load(tmp_path / "twice", two_layers.anatomy, identity)
+    assert [found.program.digest for found in progress.found] == [program.digest] * 2
+    a, b = (found.program.tensors for found in progress.found)
+    assert all(a[name] is b[name] for name in a)
 
 
 # -------------------------------------------------------------------------------------- nothing is left

@@ -1,6 +1,7 @@
 """`drasp report`, `explore` and `figures`, and what they do with damaged or missing files."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -76,6 +77,16 @@ def test_a_page_that_would_be_too_large_goes_without_the_models_weights(tmp_path
     data = page_data(folder / "report.html")
     assert "tensors" not in data["model"]
     assert data["examples"]["steps"][0]["model"]
+
+
+def test_a_program_too_large_to_look_at_has_no_report(tmp_path, monkeypatch):
+    """Nobody waits for a page that a browser could not hold."""
+    monkeypatch.setattr("drasp.report.page.MAX_NUMBERS", 20_000)
+    monkeypatch.setattr("drasp.report.page.report_page", lambda *_: pytest.fail("a page was made"))
+    out = tmp_path / "out"
+    finished = drasp("translate", "tomita1", "--out", out)
+    assert (finished.code, "report.html" in finished.out, (out / "report.html").exists()) == (0, False, False)
+    assert re.search(r"out: its tensors have [\d,]+ numbers; a report shows at most 20,000", fails("report", out))
 
 
 def test_report_goes_without_what_is_not_there(tmp_path):

@@ -10,15 +10,16 @@ import torch
 
 import drasp
 from drasp.causal import Evidence
-from drasp.decompiler.verify import verify
+from drasp.decompiler.verify import Disagreement, Verification, verify
 from drasp.errors import DraspError
 from drasp.language import Interpreter, parse, program_files
 from drasp.measure import Share
 from drasp.output_folder import write_files
 from drasp.records import CertificateRecord, FrontierRecord, Record
+from drasp.results.frontier import Frontier
 from drasp.results.labelled import Axis, Labelled
 from drasp.results.line import Line
-from drasp.results.result import Frontier, Result, load_result
+from drasp.results.result import Result, load_result
 from drasp.tasks import load_task, sequence_task
 from drasp.translation import translate
 from typed import known
@@ -67,6 +68,21 @@ def test_a_result_prints_its_program_verdict_and_frontier(result, program):
     assert program._repr_html_() == f"<pre>{escape(str(program))}</pre>"
 
 
+def test_the_frontier_tells_the_pick_from_what_names_made_of_it():
+    points = (FrontierRecord(4, 0.98, None, True), FrontierRecord(7, 1.0, None, False))
+
+    def notes(named):
+        return [(row[0], row[1], row[3], row[4]) for row in Frontier(points, {}, 4, named).rows()]
+
+    assert notes(None) == [("→", "4", "yes", "the pick"), ("", "7", "no", "")]
+    alike = FrontierRecord(4, 0.98, None, True, "complete")
+    assert notes(alike) == [("→", "4", "complete", "the pick, with names"), ("", "7", "no", "")]
+    shorter = FrontierRecord(3, 0.98, None, True, "complete")
+    before, other = ("", "4", "yes", "the pick, before naming"), ("", "7", "no", "")
+    assert notes(shorter) == [before, other, ("→", "3", "complete", "the pick, with names")]
+    assert str(Frontier(points, {}, 4, alike)).splitlines()[1].endswith("  the pick, with names")
+
+
 def test_a_result_on_all_inputs_says_so(result):
     from dataclasses import replace
 
@@ -91,8 +107,9 @@ def test_a_tensor_has_named_axes(result):
     assert tensor["a", "b"] == 0
     assert np.asarray(tensor).shape == (4, 4)
     assert result["s1"].tensor.axes[1].name == "key: pos"
-    with pytest.raises(DraspError, match="line 2: a1 has no tensor"):
-        _ = result["a1"].tensor
+    for look in (lambda: result["a1"].tensor, result["a1"].plot):
+        with pytest.raises(DraspError, match="line 2: a1 has no tensor; .* give an input"):
+            look()
 
 
 def test_a_norm_is_a_form_of_what_it_hears():
@@ -230,3 +247,19 @@ def test_decompile_from_python_shows_progress_and_can_be_silent(capfd, tmp_path)
     assert load_result(tmp_path / "out").evidence == found.evidence
     assert drasp.decompile("bin_majority", load_task("bin_majority"), quick=True, progress=False).lines
     assert capfd.readouterr().err == ""
+
+
+def test_what_python_hands_out_prints_as_a_line_or_a_table():
+    model, task = drasp.load_model("bin_majority"), load_task("bin_majority")
+    assert repr(model) == "<Transformer: 1 layer, 1 head, 16 dimensions, 6 tokens, 154 positions>"
+    assert repr(task) == "<Task bin_majority: the more frequent bit; 6 tokens, softmax>"
+    assert repr(drasp.zoo_models()[0]) == "<ZooModel bin_majority: 1 × 1 × 16>"
+    said = Disagreement(("BOS", "1", "0"), 2, 1, "1", "0", 0.5, 0.25)
+    found = Verification((("5", Share(9, 10)),), Share(9, 10), (said,))
+    assert repr(found).splitlines() == [
+        "           5: 0.900 [0.596, 0.982] of 10 inputs answered alike",
+        " all lengths: 0.900 [0.596, 0.982] of 10 inputs answered alike",
+        "",
+        "1. BOS 1 0   (offset 2)",
+        "   after position 1 (1) the model says 1 (by 0.50), the program 0 (by 0.25)",
+    ]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from drasp.errors import DraspError
 from drasp.measure import Share, task_accuracy
-from drasp.tasks import EDITS, sequence_task
+from drasp.tasks import EDITS, bin_name, sequence_task
 from typed import known
 
 TOKENS = ["a", "b", "w", "?"]
@@ -60,7 +60,9 @@ def test_bins_are_terciles_of_what_is_drawn_or_given():
 
     assert mine(draw).bins == ((2, 3), (8, 30), (31, 90))
     assert mine(draw, bins=[(1, 50), (51, 100)]).bins == ((1, 50), (51, 100))
-    assert mine(lambda rng, n: [("ab", None)] * n).bins == ((2, 2),)
+    one = mine(lambda rng, n: [("ab", None)] * n)
+    assert one.bins == ((2, 2),)
+    assert [bin_name(*each) for each in (*one.bins, (3, 5))] == ["2", "3-5"]
 
 
 @settings(max_examples=25, deadline=None)
@@ -259,9 +261,12 @@ WRONG = {
     ),
     "too many targets": (
         ("ab", [1], ["a", "b"]),
-        "input 1 of its draw (a b): has 2 targets for 1 positions",
+        "input 1 of its draw (a b): targets: 2, positions that count: 1; expected",
     ),
-    "too few targets": (("ab", None, ["a"]), "input 1 of its draw (a b): has 1 targets for 2 positions that count"),
+    "too few targets": (
+        ("ab", None, ["a"]),
+        "input 1 of its draw (a b): targets: 1, positions that count: 2; expected",
+    ),
     "target out of range": (("ab", [1], [9]), "input 1 of its draw (a b): a target is id 9, expected 0 to 3"),
     "a float target": (("ab", [1], [0.5]), "input 1 of its draw (a b): a target is the float 0.5, expected an id"),
     "no targets": (("ab", [1]), "input 1 of its draw (a b): has no targets, and input 0 has; expected targets for all"),
@@ -286,11 +291,11 @@ def test_a_set_of_targets_is_expected_for_sigmoid():
 @pytest.mark.parametrize(
     ("draw", "expected"),
     [
-        (lambda rng, n: [("ab", None)] * 3, "its draw gave 3 inputs, where 1000 were asked for"),
+        (lambda rng, n: [("ab", None)] * 3, "its draw gave 3, where 1000 inputs were asked for"),
         (lambda rng, n: 1 / 0, r"its draw failed in test_sequence_task.py, line \d+: ZeroDivisionError"),
         (lambda rng: [], r"its draw failed: TypeError\(.*takes 1 positional argument but 2 were given"),
         (lambda rng, n: None, "its draw gave None; expected 1000 inputs"),
-        (lambda rng, n: itertools.repeat(("ab", None)), "its draw gave more than 1000 inputs, where 1000 were"),
+        (lambda rng, n: itertools.repeat(("ab", None)), "its draw gave more than 1000, where 1000 inputs were"),
     ],
 )
 def test_a_draw_that_fails_is_named(draw, expected):

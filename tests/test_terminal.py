@@ -6,11 +6,10 @@ from rich.console import Console
 
 from cases import CASES
 from drasp.cli.show import print_frontier, print_program, statement_line
-from drasp.decompiler.result import Point
 from drasp.language import parse
-from drasp.measure import Share
 from drasp.progress import pass_progress
-from drasp.records import PassRecord
+from drasp.records import FrontierRecord, PassRecord
+from drasp.results.frontier import Frontier
 
 PROGRAM = next(case.program for case in CASES if case.name == "unique copy")
 RECORDS = (
@@ -49,32 +48,21 @@ def test_tokens_that_look_like_markup_are_printed_as_they_are():
     assert statement_line(1, program.statements[0], comment=False).plain == '1. logits1 = project(op=(out=="[red]"))'
 
 
-def frontier_rows(points: list[Point], pick: Point, final: Point) -> list[list[str]]:
-    made = console(False)
-    print_frontier(made, points, pick, final)
-    return [line.split() for line in text_of(made).splitlines()][1:]
-
-
 def test_the_frontier_has_an_arrow_at_the_pick():
-    points = [Point(parse_lines(n), Share(hits, 2000)) for n, hits in ((2, 900), (3, 1990))]
-    rows = frontier_rows(points, points[1], points[1])
-    assert rows[0][:2] == ["2", "0.450"]
-    assert rows[1][:3] == ["→", "3", "0.995"]
+    points = (FrontierRecord(2, 0.45, (0.43, 0.47), False), FrontierRecord(3, 1.0, None, True, "complete"))
+    made = console(False)
+    print_frontier(made, Frontier(points, {}, 3))
+    header, *rows = [line.split() for line in text_of(made).splitlines()]
+    assert header[0] == "lines"
+    assert rows == [["2", "0.450", "[0.430,", "0.470]", "no"], ["→", "3", "1.000", "complete", "the", "pick"]]
 
 
-def test_the_arrow_is_at_the_program_that_naming_made_of_the_pick():
-    points = [Point(parse_lines(n), Share(hits, 2000)) for n, hits in ((2, 900), (4, 1990))]
-    rows = frontier_rows(points, points[1], Point(parse_lines(3), Share(1980, 2000)))
-    assert [row[0] for row in rows] == ["2", "4", "→"]
-    assert rows[1][-4:] == ["the", "pick,", "before", "naming"]
-    assert rows[2][:3] == ["→", "3", "0.990"]
-    assert rows[2][-2:] == ["with", "names"]
-
-
-def parse_lines(count: int):
-    projects = "".join(f"logits{i} = project(op=(out==x))\n" for i in range(1, count))
-    total = "+".join(f"logits{i}" for i in range(1, count))
-    return parse(f"vocab = [x]\nspecial = []\npositions = 1\n{projects}prediction = softmax({total})")
+def test_the_frontier_fits_a_narrow_terminal():
+    point = FrontierRecord(1234, 0.5, (0.25, 0.75), True, "sufficient")
+    made = console(False)
+    made.width = 80
+    print_frontier(made, Frontier((point,), {}, point.lines, FrontierRecord(7, 0.5, (0.25, 0.75), True, "sufficient")))
+    assert len(text_of(made).splitlines()) == 3
 
 
 def test_every_step_has_a_line_where_there_is_no_terminal():

@@ -9,10 +9,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drasp.absence import absence
+from drasp.fitting.means import means_over
 from drasp.language import Interpreter, Program, parse
 from drasp.language.interpreter import pattern_of
+from drasp.language.syntax import Aggregate, ElementWise, Norm, Prediction, Project, Select
+from drasp.loading import load_model, resolve_model
 from drasp.sequences import Sequences
 from drasp.tasks import TASKS
+from drasp.translation import translate
 from drasp.words import names_told, paragraph, sentence, sentences
 from unnamed import without_names
 
@@ -115,6 +120,24 @@ def test_variables_are_called_by_what_they_are():
     )
 
 
+def test_weights_that_differ_little_make_a_mean():
+    """Of six keys, BOS with a lead of 0.9 has a third of the weight: it is not what is taken."""
+    said = "averages the token over all positions so far, with more weight"
+    for op, words in (
+        ("k=token, op=(k==BOS)*0.9", f"{said} on positions where the token is BOS"),
+        (
+            "q=token, k=token, op=(a: BOS=1; b: a=1)*0.9",
+            f"{said} by what the query's token is (a: where the token is BOS; ",
+        ),
+        ("k=token, op=(k==BOS)*3", "attends most to positions where the token is BOS, and takes the token there"),
+        ("k=token, op=(k==BOS)*0.1", "attends to all positions so far alike, and averages the token"),
+    ):
+        made = program(f"s1 = select({op}){HEAD}{SAY}")
+        assert sentence(made, made.statements[1]).startswith(words)
+    faint = program(f"s1 = select(k=token, op=(k==BOS)*0.9){HEAD}{SAY}")
+    assert sentences(faint)[2] == "says what `a1` holds most of"
+
+
 def test_selects_that_an_aggregate_adds_up_are_told_each():
     both = program(
         f"""s1 = select(k=token, op=(k==BOS)*0.9)
@@ -159,3 +182,34 @@ def test_the_documentation_tells_the_published_models_as_the_words_do(row: dict)
     if re.search(r"op=[A-Z]\d|R\d|F\d", row["program"]) is None:  # else its numbers are in another file
         alone = parse(f"{header}{row['program']}")
         assert (sentences(alone), paragraph(alone)) == (row["sentences"], row["words"])
+
+
+def test_of_every_kind_of_line_it_is_told_what_changes_without_it():
+    task = TASKS["bin_majority"]
+    program = translate(load_model(resolve_model("bin_majority")), task.vocabulary, task.output)
+    kinds = {type(statement): statement for statement in program.statements}
+    assert {Aggregate, ElementWise, Norm, Prediction, Project, Select} == kinds.keys()
+    for kind, statement in kinds.items():
+        found = absence(program, statement, task)
+        assert (found is None) == (kind is Prediction)
+
+
+@given(data=st.data())
+def test_means_are_those_of_what_is_more_than_padding(data):
+    """Values may be the same for all inputs or positions, and norms are one number at each."""
+    sizes = [data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)) for _ in range(2)]
+    batches, wanted = [], {"vector": [], "norm": [], "everywhere": []}
+    for batch in sizes:
+        values = {
+            "vector": torch.randn(len(batch), 4, 3, dtype=torch.float64),
+            "norm": torch.randn(len(batch), 4, dtype=torch.float64),
+            "everywhere": torch.randn(1, 1, 2, dtype=torch.float64),
+        }
+        batches.append((values, torch.arange(4) < torch.tensor(batch)[:, None]))
+        for row, size in enumerate(batch):
+            for position in range(size):
+                wanted["vector"].append(values["vector"][row, position])
+                wanted["norm"].append(values["norm"][row, position])
+                wanted["everywhere"].append(values["everywhere"][0, 0])
+    for name, mean in means_over(batches).items():
+        torch.testing.assert_close(mean, torch.stack(wanted[name]).mean(0))

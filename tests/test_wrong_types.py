@@ -13,7 +13,8 @@ import torch
 import drasp
 from drasp.language import parse
 from drasp.records import Record
-from drasp.results.result import Frontier, Result
+from drasp.results.frontier import Frontier
+from drasp.results.result import Result
 
 def draw(rng, count):
     return [("ab", None)] * count

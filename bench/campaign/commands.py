@@ -75,7 +75,9 @@ positions = 154
 # Whoever runs or unpickles one of these leaves a trace.
 SPRUNG = "sprung"
 TRAP = f"from pathlib import Path\nPath(__file__).with_name({SPRUNG!r}).touch()\nmine = None\n"
-PROGRAM = re.compile(r"(program\.(drasp|safetensors|py|tex|json)|model\.safetensors|.+\.cr)")
+PROGRAM = re.compile(
+    r"program\.(drasp|safetensors|py|tex|json)|(pruned|\d+)\.(drasp|safetensors)|model\.safetensors|.+\.cr"
+)
 _CALLS = ("mkdir", "rename", "replace", "unlink", "rmdir", "link", "fsync")
 _LEFT = re.compile(r"\..+\.drasp-(lock|new|old)")
 _MAKING = re.compile(r"\.drasp-|undone/work/")
@@ -88,6 +90,7 @@ _WRITTEN = {
     "figures": "figures/*.svg", "explore": "index.html", "sweep": "study.json", "tables": "tables/tables.md",
 }  # fmt: skip
 _WITHOUT_WORDS = ("diff", "decompile", "sweep")  # may say nothing where all is well
+_asked_to_end: list[int] = []  # signals that this process got, and not a command in a process of its own
 # The commands are the same in all calls; to build them takes longer than many of them take.
 typer.main.get_command = functools.cache(typer.main.get_command)
 
@@ -101,6 +104,9 @@ class Tally:
     code: set[str] = field(default_factory=set[str])
 
     def note(self, kind: str, what: str, wrong: str | None) -> None:
+        """Counts a trial, unless the campaign itself was asked to end in its course, which says nothing of drasp."""
+        if _asked_to_end:
+            raise KeyboardInterrupt
         self.tried[kind] += 1
         if wrong:
             self.failed.append(f"{kind}: {what[:300]!r}: {wrong}")
@@ -240,9 +246,18 @@ def called(arguments: Sequence[str]) -> Ended:
     return Ended(code, out.getvalue(), err.getvalue())
 
 
+def asked_to_end(number: int, _frame: object) -> NoReturn:
+    """What INT and TERM do here. A command that runs in this process ends by them as it would in one of its own."""
+    _asked_to_end.append(number)
+    raise KeyboardInterrupt
+
+
 def _main(arguments: Sequence[str]) -> int:
     """The code with which a command ends. Units of a study are copies of this process."""
-    with patch.object(engine, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": CopiedUnit})):
+    with (
+        patch.object(engine, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": CopiedUnit})),
+        patch.object(signal, "default_int_handler", asked_to_end),  # which `main` lets answer TERM
+    ):
         try:
             main(arguments)
         except SystemExit as stop:
@@ -409,11 +424,11 @@ def failure(arguments: Sequence[str], place: Path, run: Callable[..., Ended] | N
         return f"exception: {error!r}"
     finally:
         signal.alarm(0)
-    return wrong_end(arguments, ended, place)
+    return wrong_end(arguments, ended, place, place if run else Path())
 
 
-def wrong_end(arguments: Sequence[str], ended: Ended, place: Path) -> str | None:
-    """What is wrong with how a command ended, and with what it left in a place."""
+def wrong_end(arguments: Sequence[str], ended: Ended, place: Path, here: Path = Path()) -> str | None:
+    """What is wrong with how a command ended, which was run `here`, and with what it left in a place."""
     command = arguments[0]
     if ended.code == 70 or ended.code < 0 or "Traceback" in ended.err:
         return f"fault: {ended.code} {ended.err.strip()[-300:]}"
@@ -431,7 +446,7 @@ def wrong_end(arguments: Sequence[str], ended: Ended, place: Path) -> str | None
         return f"left behind: {left}"
     if any(place.rglob(SPRUNG)):
         return "code of a folder was run"
-    if not ended.code and (missing := _missing(arguments, ended)):
+    if not ended.code and (missing := _missing(arguments, ended, here)):
         return f"ended with 0 without {missing}"
     return None
 
@@ -440,24 +455,25 @@ def left_behind(place: Path) -> list[str]:
     return [path.name for path in place.rglob(".*") if _LEFT.fullmatch(path.name)]
 
 
-def _missing(arguments: Sequence[str], ended: Ended) -> str | None:
+def _missing(arguments: Sequence[str], ended: Ended, here: Path) -> str | None:
     """What should be there of a command that ended with 0, and is not."""
     command, rest = arguments[0], [word for word in arguments[1:] if word != "--"]
-    outs, words = [], iter(rest)  # the last one counts
+    outs, words = [], iter(arguments[1:])  # the last one counts
     for word in words:
         if word == "--out":
             outs.append(next(words, ""))
     if "-h" in rest and "-h" not in outs:
         return None if "Usage" in ended.out else "help"
     if command in ("certify", "language") and outs:
-        place = Path(outs[-1])
+        place = here / outs[-1]
         return None if place.is_file() or any(place.parent.glob("*.cr")) else str(place)
     if command not in _WRITTEN:
         return None if ended.out or command in _WITHOUT_WORDS else "output"
     if command == "decompile" and "--pick" not in rest and len(models := _models(rest)) > 1:
-        missing = [m for m in models if not (Path(outs[-1]) / Path(m).resolve().name / "program.drasp").is_file()]
+        found = {m: here / outs[-1] / Path(m).resolve().name / "program.drasp" for m in models}
+        missing = [m for m, file in found.items() if not file.is_file()]
         return f"a program of {missing}" if missing else None
-    place = Path(outs[-1] if outs else next(word for word in rest if not word.startswith("--")))
+    place = here / (outs[-1] if outs else next(word for word in rest if not word.startswith("--")))
     return None if any(place.glob(_WRITTEN[command])) else f"{place}/{_WRITTEN[command]}"
 
 

@@ -15,6 +15,7 @@ from drasp.progress import pass_progress
 from drasp.report.examples import draw_examples
 from drasp.results.certifying import with_certificate
 from drasp.results.files import save_decompiled
+from drasp.results.frontier import Frontier
 from drasp.tasks import load_task
 from drasp.terminal import SafeConsole
 from drasp.translation import translation_size
@@ -31,7 +32,7 @@ def main() -> None:
     task = load_task(MODEL)
     transformer = load_model(resolve_model(MODEL))
     console.rule(f"A trained transformer: {MODEL}")
-    console.print(f"{len(transformer.layers)} layer, {transformer.n_heads} head, {transformer.d_model} dimensions")
+    console.print(transformer.size)
     console.print(f"its task: {task.about}; an input: {task.example()}")
     console.print(f"as an exact program, nothing left out: {translation_size(transformer)}\n")
 
@@ -47,7 +48,7 @@ def main() -> None:
     if result.certificate is not None:
         console.print(result.certificate.line)
     console.print()
-    print_frontier(console, result.frontier, result.pick, result.final)
+    print_frontier(console, Frontier.of(result))
     console.print()
 
     console.rule(f"What it computes on: {' '.join(INPUT)}")

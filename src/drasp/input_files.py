@@ -164,7 +164,7 @@ def content_digest(text: str, tensors: Mapping[str, Tensor]) -> str:
     made = sha256(text.encode())
     for name, tensor in sorted(tensors.items()):
         made.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        made.update(tensor.detach().cpu().flatten().contiguous().view(torch.uint8).numpy().tobytes())
+        made.update(tensor.detach().cpu().flatten().contiguous().view(torch.uint8).numpy().data)
     return made.hexdigest()
 
 

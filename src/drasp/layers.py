@@ -163,6 +163,13 @@ class Stack:
     def n_heads(self) -> int:
         return self.layers[0].attention.n_heads if self.layers else 0
 
+    @property
+    def size(self) -> str:
+        """Its size in words: `2 layers, 4 heads each, 64 dimensions`."""
+        layers, heads = len(self.layers), self.n_heads
+        each = " each" if layers > 1 and heads > 1 else ""
+        return f"{layers} layer{'s' * (layers != 1)}, {heads} head{'s' * (heads != 1)}{each}, {self.d_model} dimensions"
+
     @cached_property
     def anatomy(self) -> Anatomy:
         has_mlps = all(layer.mlp is not None for layer in self.layers)

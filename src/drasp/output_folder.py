@@ -17,7 +17,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ def check_output_folder(folder: Path, new: bool = False) -> None:
         if place == here or place in here.parents:
             raise DraspError(f"{folder}: is where you are; name a folder to be made or replaced, such as ./result")
         if new and (place.exists() or folder.is_symlink()):
+            _tidy(place)
             raise DraspError(f"{folder}: exists already; choose another --out, or remove it")
         if place.exists() and not place.is_dir():
             raise DraspError(f"{folder}: expected a folder for the output, found a file")
@@ -186,6 +187,13 @@ def _recover(place: Path) -> None:
         old.rename(place)
     for left in (_beside(place, "new"), old):
         _remove(left)
+
+
+def _tidy(place: Path) -> None:
+    """Removes what a run has left that was killed when its work was done, beside a place where none writes again."""
+    if any(_beside(place, kind).exists() for kind in ("lock", "new", "old")):
+        with suppress(DraspError), reserved(place):  # another may be writing
+            pass
 
 
 def _write_folder(folder: Path, files: Mapping[str, bytes], stays: Callable[[str], bool]) -> None:

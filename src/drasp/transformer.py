@@ -25,6 +25,9 @@ class Transformer(Stack):
         """Logits, as the model gives them."""
         return Forward(self)(Sequences(ids, positions)).logits
 
+    def __repr__(self) -> str:
+        return f"<Transformer: {self.size}, {self.n_vocab} tokens, {self.n_positions} positions>"
+
 
 @dataclass(frozen=True)
 class Shape:

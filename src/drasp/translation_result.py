@@ -12,7 +12,7 @@ from drasp.model_files import digest
 from drasp.output_folder import MARK
 from drasp.records import Record, drasp_version
 from drasp.report.examples import Examples, draw_examples
-from drasp.report.page import MAX_BYTES, MAX_LINES, REPORT, report_page
+from drasp.report.page import MAX_BYTES, REPORT, report_page, suits_page
 from drasp.transformer import Transformer
 from drasp.translation import TranslationSize, translate, translation_size
 
@@ -52,7 +52,7 @@ class Translated:
             seconds=round(self.seconds, 3),
         )
         files = program_files(self.program) | {MARK: record.to_text().encode()}
-        if self.program.lines > MAX_LINES:
+        if not suits_page(self.program):
             return files
         page = report_page(self.program, record.to_json(), self.examples)
         return files if len(page) > MAX_BYTES else files | {REPORT: page}

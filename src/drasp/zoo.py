@@ -18,6 +18,10 @@ class ZooModel:
     folder: Path
     metrics: Metrics
 
+    def __repr__(self) -> str:
+        recipe = self.metrics.recipe
+        return f"<ZooModel {self.name}: {recipe.layers} × {recipe.heads} × {recipe.dim}>"
+
     @property
     def n_weights(self) -> int:
         return self.metrics.recipe.n_weights(TASKS[self.name])

@@ -161,6 +161,6 @@ def alike(reference: Logits, other: Logits, output: Output) -> tuple[Where, Wher
         tied = ~same & fits & (near.sum(-1) <= 2)
         return same | tied, tied, torch.zeros_like(same)
     near = other >= other.amax(-1, keepdim=True) - tolerance
-    among = near.gather(-1, reference.argmax(-1, keepdim=True))[..., 0]
-    tied, unsaid = ~same & among & (near.sum(-1) == 2), among & (near.sum(-1) > 2)
+    among, count = near.gather(-1, reference.argmax(-1, keepdim=True))[..., 0], near.sum(-1)
+    tied, unsaid = ~same & among & (count == 2), among & (count > 2)
     return (same & ~unsaid) | tied, tied, unsaid

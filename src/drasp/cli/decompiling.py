@@ -140,10 +140,8 @@ def decompile(
                 raise DraspError(f"{there[0]}: an interrupted run; {again}")
             # How much of a run is left that was interrupted is not known.
             expected = estimate(transformer, its_task) if method == "fast" and not resume else None
-            layers, heads = len(transformer.layers), transformer.n_heads
-            size = f"{layers} layer{'s' * (layers > 1)}, {heads} head{'s' * (heads > 1)}"
-            told = f"{size}, {transformer.d_model} dimensions; {expected or 'may take hours'}"
             if not resume:
+                told = f"{transformer.size}; {expected or 'may take hours'}"
                 progress.print(f"decompiling {model}: {told}", soft_wrap=True)
             for remark in doubts(transformer, its_task):
                 progress.print(f"warning: {remark}", style="yellow", markup=False, soft_wrap=True)
@@ -249,14 +247,7 @@ def verify(
         content = _verification_json(found) | ({"causal": evidence.to_json()} if evidence else {})
         say(json.dumps(content, indent=2))
         return
-    for name, share in (*found.bins, ("all lengths", found.overall)):
-        say(f"{name:>12}: {share} inputs answered alike")
-    for number, case in enumerate(found.disagreements, 1):
-        say(f"\n{number}. {' '.join(case.tokens)}   (offset {case.offset})")
-        say(
-            f"   after position {case.position} ({case.tokens[case.position]}) the model says {case.model} "
-            f"(by {case.model_margin:.2f}), the program {case.program} (by {case.program_margin:.2f})"
-        )
+    say(str(found))
 
 
 def _verification_json(found: "Verification") -> dict[str, Any]:

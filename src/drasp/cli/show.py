@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from drasp.input_files import is_there
 from drasp.language import EXPORTS, Program, statement_text
 from drasp.language.remarks import remark
 from drasp.language.syntax import CALLS, STATEMENTS
@@ -17,8 +17,9 @@ from drasp.primitives import count_primitives
 from drasp.words import names_told
 
 if TYPE_CHECKING:
-    from drasp.decompiler.result import Decompiled, Point
+    from drasp.decompiler.result import Decompiled
     from drasp.language.syntax import Statement
+    from drasp.results.frontier import Frontier
 
 _OPERATION = re.compile(rf"\b({'|'.join(CALLS)})(?=\()")
 _ARGUMENT = re.compile(rf"\b({'|'.join({a.keyword for kind in STATEMENTS for a in kind.arguments} - {''})})(?==[^=])")
@@ -45,41 +46,28 @@ def print_program(console: Console, program: Program) -> None:
         console.print(statement_line(number, statement), soft_wrap=True)
 
 
-def print_frontier(console: Console, points: "Sequence[Point]", pick: "Point", final: "Point") -> None:
-    """Lines against agreement as pruning left them, with an arrow at the program handed out.
+def print_frontier(console: Console, frontier: "Frontier") -> None:
+    """Lines against agreement as pruning left them, with an arrow at the program handed out."""
+    from drasp.results.frontier import HEADER
 
-    Where naming has changed the pick's length or agreement, what it has become is a row of its own.
-    """
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("", "lines", "answered alike", "by the model's means"):
+    for column in HEADER[:-1]:
         table.add_column(column, justify="right")
-    table.add_column("", style="dim")
-
-    def add(point: "Point", arrow: bool, note: str) -> None:
-        means = (point.grade or "yes") if point.causal else "no"
-        row = ("→" if arrow else "", str(point.lines), str(point.match), means, note)
-        table.add_row(*row, style="bold" if arrow else "")
-
-    renamed = (final.lines, final.match) != (pick.lines, pick.match)
-    for point in points:
-        if point is not pick:
-            add(point, arrow=False, note="")
-        elif renamed:
-            add(point, arrow=False, note="the pick, before naming")
-        else:
-            add(final, arrow=True, note="")
-    if renamed:
-        add(final, arrow=True, note="the pick, with names")
+    table.add_column(HEADER[-1], style="dim")
+    for row in frontier.rows():
+        table.add_row(*row, style="bold" if row[0] else "")
     console.print(table)
 
 
 def print_result(console: Console, result: "Decompiled", out: Path, standing: str | None = None) -> None:
     """The program, the frontier, what was found out; `standing` is what is decided of the task's language."""
+    from drasp.report.page import REPORT
+    from drasp.results.frontier import Frontier
     from drasp.settings import DEFAULT
 
     print_program(console, result.program)
     console.print()
-    print_frontier(console, result.frontier, result.pick, result.final)
+    print_frontier(console, Frontier.of(result))
     console.print()
     for reason in result.reasons:
         console.print(f"- {reason}", markup=False, soft_wrap=True)
@@ -93,7 +81,8 @@ def print_result(console: Console, result: "Decompiled", out: Path, standing: st
         console.print(f"- {hint}", markup=False, soft_wrap=True)
     files = f"program.{{{','.join(EXPORTS)}}}, pruned.{{drasp,safetensors}}, result.json, frontier/"
     console.print(f"wrote {out}/{files}", markup=False, soft_wrap=True)
-    console.print(f"look at it: {out}/report.html", markup=False, soft_wrap=True)
+    if is_there(out / REPORT):
+        console.print(f"look at it: {out / REPORT}", markup=False, soft_wrap=True)
     if standing is not None:
         console.print(standing, markup=False, soft_wrap=True)
     if result.certificate is not None:

@@ -130,7 +130,9 @@ class _Display:
     def __init__(self, task: "Task", steps: int, quiet: bool) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self._bins = [f"{low}-{high}" for low, high in task.training_bins]
+        from drasp.tasks import bin_name
+
+        self._bins = [bin_name(low, high) for low, high in task.training_bins]
         self._quiet = quiet
         self._console = SafeConsole(highlight=False)
         self._spoken = 0.0

@@ -79,12 +79,21 @@ def checkpoint_file(out: Path, seed: int | None = None) -> Path:
 def store(file: Path, progress: Progress, identity: Identity, seconds: float) -> None:
     """Writes what is finished of a run, and the seconds that it has taken so far."""
     tensors: dict[str, Tensor] = {}
+    names: dict[int, str] = {}  # of tensors of programs, by the objects: programs share many, and each is written once
+    stores: set[int] = set()
 
-    def program(name: str, content: Program | None) -> str | None:
+    def name_of(tensor: Tensor) -> str:
+        if id(tensor) not in names:
+            names[id(tensor)] = f"tensor{len(names)}"
+            place = tensor.untyped_storage().data_ptr()
+            tensors[names[id(tensor)]] = tensor.clone() if place in stores else tensor  # two parts of one are refused
+            stores.add(place)
+        return names[id(tensor)]
+
+    def program(content: Program | None) -> dict[str, Any] | None:
         if content is None:
             return None
-        tensors.update({f"{name}/{key}": tensor.clone() for key, tensor in content.tensors.items()})
-        return to_text(content)
+        return {"text": to_text(content), "tensors": {key: name_of(t) for key, t in content.tensors.items()}}
 
     states: list[dict[str, Any]] = []
     for i, (name, state) in enumerate(progress.states):
@@ -99,7 +108,7 @@ def store(file: Path, progress: Progress, identity: Identity, seconds: float) ->
                 "norms": {str(anatomy.receivers.index(r)): value for r, value in graph.norms.items()},
                 "closed": sorted(map(str, graph.closed)),
                 "bare": {str(anatomy.receivers.index(r)): value for r, value in graph.bare.items()},
-                "program": program(f"state{i}", state.program),
+                "program": program(state.program),
                 "settled": state.settled,
                 "kept_facts": state.kept and state.kept.facts,
             }
@@ -113,10 +122,10 @@ def store(file: Path, progress: Progress, identity: Identity, seconds: float) ->
                 "match": f.match,
                 "lines": f.lines,
                 "complete": f.complete,
-                "program": program(f"found{i}", f.program),
-                "own": program(f"own{i}", f.own),
+                "program": program(f.program),
+                "own": program(f.own),
             }
-            for i, f in enumerate(progress.found)
+            for f in progress.found
         ],
         "passes": [asdict(record) for record in progress.passes],
     }
@@ -137,12 +146,12 @@ def load(file: Path, anatomy: Anatomy, identity: Identity) -> tuple[Progress, fl
             [
                 Found(
                     float(each["match"]),
-                    _program(f"found{i}", each["program"], tensors),
+                    _program(each["program"], tensors),
                     int(each["lines"]),
                     float(each["complete"]),
-                    None if each["own"] is None else _program(f"own{i}", each["own"], tensors),
+                    None if each["own"] is None else _program(each["own"], tensors),
                 )
-                for i, each in enumerate(facts["found"])
+                for each in facts["found"]
             ],
             [typed(PassRecord, record) for record in facts["passes"]],
         )
@@ -161,8 +170,8 @@ def _state(i: int, content: Mapping[str, Any], anatomy: Anatomy, tensors: Mappin
         frozenset(_cuttable(text) for text in content["closed"]),
         {receivers[int(index)]: value for index, value in content["bare"].items()},
     )
-    text, facts = content["program"], content["kept_facts"]
-    program = None if text is None else _program(f"state{i}", text, tensors)
+    facts = content["kept_facts"]
+    program = None if content["program"] is None else _program(content["program"], tensors)
     kept = None if facts is None else Kept(facts, _under(f"kept{i}/", tensors))
     return State(graph, program, bool(content["settled"]), kept)
 
@@ -175,8 +184,8 @@ def _cuttable(text: str) -> Cuttable:
             raise ValueError(f"expected an edge, a read or a product, found {text}")
 
 
-def _program(name: str, text: str, tensors: Mapping[str, Tensor]) -> Program:
-    return parse(text, _under(f"{name}/", tensors))
+def _program(content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Program:
+    return parse(content["text"], {key: tensors[name] for key, name in content["tensors"].items()})
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -45,6 +45,9 @@ class Point:
     def grade(self) -> str | None:
         return self.evidence.grade if self.evidence is not None else None
 
+    def record(self) -> FrontierRecord:
+        return FrontierRecord(self.lines, self.match.value, self.match.interval, self.causal, self.grade)
+
 
 @dataclass(frozen=True)
 class Decompiled:
@@ -128,7 +131,7 @@ class Decompiled:
             causal=self.final.evidence.to_json() if self.final.evidence else None,
             fitted_share=self.final.evidence.fitted_share if self.final.evidence else None,
             certificate=self.certificate,
-            frontier=tuple(_frontier_record(point) for point in self.frontier),
+            frontier=tuple(point.record() for point in self.frontier),
             seeds=self.seeds,
             passes=self.passes,
             norms=NormsRecord(self.norms_constant, len(self.norms_kept)),
@@ -143,7 +146,3 @@ def verdict_of(point: Point, min_match: float, max_lines: int) -> Verdict:
     if point.match.value < min_match or point.lines > max_lines:
         return "not_decompilable"
     return "decompiled" if point.causal else "answers_only"
-
-
-def _frontier_record(point: Point) -> FrontierRecord:
-    return FrontierRecord(point.lines, point.match.value, point.match.interval, point.causal, point.grade)

@@ -1,13 +1,14 @@
 """What the passes share: pools of inputs with the model's answers, and how graphs and programs are judged on them."""
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from drasp.decompiler.standards import Standards
 from drasp.errors import DraspError
 from drasp.fitting.descent import fit_tensors, minimise
 from drasp.fitting.oracle import Oracle, answering
+from drasp.input_files import content_digest
 from drasp.language.syntax import ONE, ElementWise, Norm, Program, Select, once
 from drasp.model_files import digest
 from drasp.passes import Unit
@@ -121,6 +123,7 @@ class Search:
         self.settled_means: dict[Hashable, Graph] = {}  # constants that settling makes of plain means
         self.norms_that_matter: dict[Hashable, bool] = {}
         self.examined: dict[Hashable, Examination] = {}
+        self.tensors: WeakValueDictionary[Hashable, Tensor] = WeakValueDictionary()  # of programs, by their numbers
 
     def _at_once(self) -> int:
         """How much larger batches are where a pass has less to do: what takes time there is not the arithmetic.
@@ -308,12 +311,26 @@ class Search:
 
         def written() -> Program | None:
             try:
-                program = simplify(self.written(graph))
+                program = self._shared(simplify(self.written(graph)))
             except TooLargeError:
                 return None
             return program if program.lines <= self.settings.most_lines else None
 
         return once(graph.measured, (self, "program"), written) if self.is_sparse(graph) else None
+
+    def _shared(self, program: Program) -> Program:
+        """The program with the tensors of others in the place of equal ones: each may take a hundred megabytes.
+
+        Two lines of one program keep a tensor each, which files need.
+        """
+        often: Counter[str] = Counter()
+
+        def one_of(tensor: Tensor) -> Tensor:
+            found = content_digest("", {"": tensor})
+            often[found] += 1
+            return self.tensors.setdefault((found, often[found]), tensor)
+
+        return replace(program, tensors={name: one_of(tensor) for name, tensor in program.tensors.items()})
 
     def is_sparse(self, graph: Graph) -> bool:
         return len(graph.kept) <= self.settings.most_edges
@@ -362,7 +379,7 @@ class Search:
     def accept_program(self, program: Program, match: float, own: Program | None = None) -> None:
         """Keeps a program that was found; `own` has the model's own tensors, where this one has others."""
         self.note(self.running, program.lines, "lines", match)
-        self._keep(simplify(program), match, own=own)
+        self._keep(self._shared(simplify(program)), match, own=own)
 
     def note(self, name: str, left: int, unit: Unit, match: float) -> None:
         record = PassRecord(name, round(self.seconds, 2), left, unit, match)

@@ -33,6 +33,8 @@ class Standards:
         self.sources: dict[tuple[int, Site], Tensor] = {}
         self.swapped: dict[Hashable, Tensor] = {}
         self.effects: dict[Component, float] = {}  # the last share alike of each
+        # Of the last graph alone: logits of all pairs take much room, and its components are asked about in a row.
+        self.unswapped: tuple[Graph, list[Tensor], list[Mapping[Site, Tensor]]] | None = None
 
     def spare(self, graph: Graph) -> float:
         """By how much the graph is nearer to what the model does than is asked for, as far as a look tells."""
@@ -130,7 +132,9 @@ class Standards:
     @torch.no_grad()
     def _interchanged(self, graph: Graph, component: Component) -> tuple[float, float]:
         """The share alike of answers that are clear, and of those with the ones that are near to another."""
-        before, sources = once(graph.measured, (self, "unswapped"), lambda: self._unswapped(graph))
+        if self.unswapped is None or self.unswapped[0] is not graph:
+            self.unswapped = graph, *self._unswapped(graph)
+        _, before, sources = self.unswapped
         margins = self.settings.clear_of_norms, EVIDENCE.clear
         found: list[list[Cases]] = [[] for _ in margins]
         for number, pairs in enumerate(self.trials.batches):

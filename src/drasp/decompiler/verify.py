@@ -8,7 +8,7 @@ from torch import Tensor
 
 from drasp.language import Interpreter, Program
 from drasp.measure import Share, agreeing, predictions, share
-from drasp.tasks import Inputs, Task
+from drasp.tasks import Inputs, Task, bin_name
 from drasp.transformer import Transformer
 
 
@@ -24,12 +24,27 @@ class Disagreement:
     model_margin: float
     program_margin: float
 
+    def __str__(self) -> str:
+        return (
+            f"{' '.join(self.tokens)}   (offset {self.offset})\n"
+            f"   after position {self.position} ({self.tokens[self.position]}) the model says {self.model} "
+            f"(by {self.model_margin:.2f}), the program {self.program} (by {self.program_margin:.2f})"
+        )
+
 
 @dataclass(frozen=True)
 class Verification:
     bins: tuple[tuple[str, Share], ...]
     overall: Share
     disagreements: tuple[Disagreement, ...]
+
+    def __str__(self) -> str:
+        rows = [
+            f"{name:>12}: {share} inputs answered alike" for name, share in (*self.bins, ("all lengths", self.overall))
+        ]
+        return "\n".join([*rows, *(f"\n{number}. {case}" for number, case in enumerate(self.disagreements, 1))])
+
+    __repr__ = __str__
 
 
 @torch.no_grad()
@@ -48,7 +63,7 @@ def verify(
         for row in (~same[rows]).nonzero()[:, 0].tolist()[: show - len(differing)]:
             differing.append(_disagreement(batch, row, theirs[row], ours[row], task))
     bins = tuple(
-        (f"{low}-{high}", share(same[(inputs.lengths >= low) & (inputs.lengths <= high)], inputs.every))
+        (bin_name(low, high), share(same[(inputs.lengths >= low) & (inputs.lengths <= high)], inputs.every))
         for low, high in task.bins
     )
     return Verification(bins, share(same, inputs.every), tuple(differing))

@@ -15,14 +15,14 @@ from drasp.language.syntax import ElementWise, Norm, Operand, Program
 Key = TypeVar("Key")
 
 
-def means_over(batches: Iterable[tuple[Mapping[Key, Tensor], Bool[Tensor, "batch pos"]]]) -> dict[Key, Tensor]:
+def means_over(batches: Iterable[tuple[Mapping[Key, Tensor], Bool[Tensor, "_ _"]]]) -> dict[Key, Tensor]:
     """The mean of each value over all positions that are more than padding: values and such positions, by batches."""
     sums: dict[Key, Tensor] = {}
     count = 0
     for values, real in batches:
         count += int(real.sum())
         for name, value in values.items():
-            total = value.expand(*real.shape, -1)[real].sum(0)
+            total = value.expand(*real.shape, *value.shape[2:])[real].sum(0)  # a norm is one number at each
             sums[name] = sums[name] + total if name in sums else total
     return {name: total / count for name, total in sums.items()}
 

@@ -108,7 +108,7 @@ def silu(x):
 
 def unpack(shape, kind, text):
     """A tensor from its packed bytes."""
-    return np.frombuffer(zlib.decompress(base64.b85decode(text)), kind).reshape(shape).astype(float)
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), kind).reshape(shape).astype(float)
 '''
 
 # Names that the file itself uses: a variable of the program that has one gets an underscore.
@@ -249,7 +249,7 @@ def _tensor_source(tensor: Tensor) -> str:
     if array.size <= _LITERAL_ENTRIES:
         return f"np.array({_numbers(array)})"
     kind = "<f8" if array.dtype == np.float64 else "<f4"
-    packed = base64.b85encode(zlib.compress(array.astype(kind).tobytes())).decode()
+    packed = base64.b64encode(zlib.compress(array.astype(kind).tobytes())).decode()
     return f'unpack({array.shape}, "{kind}", "{packed}")'
 
 

@@ -102,7 +102,7 @@ def once(found: dict[Hashable, Any], key: Hashable, find: Callable[[], Found]) -
 
 def tensor_digest(tensor: Tensor) -> str:
     """The digest of the numbers, whatever their precision."""
-    return sha256(tensor.detach().to("cpu", torch.float64).contiguous().numpy().tobytes()).hexdigest()
+    return sha256(tensor.detach().to("cpu", torch.float64).flatten().numpy().data).hexdigest()
 
 
 def digest(text: str, tensors: Mapping[str, Tensor]) -> str:

@@ -7,7 +7,7 @@ function basisLabels({ vocabulary, positions }, basis) {
     case "pos":
       return Array.from({ length: positions }, (_, i) => String(i));
     case "one":
-      return ["1"];
+      return ["always"];
     case "space":
       return Array.from({ length: basis.size }, (_, i) => String(i));
     case "named":

@@ -35,7 +35,7 @@ class OpEditor {
     const names = this.libraries[line.kind].samples(this.shape);
     byId("op-names").replaceChildren(...names.map((text) => el("option", { value: text })));
     const option = (label, i) => el("option", { value: i }, label);
-    byId("cell-row").replaceChildren(...(rows === 1 ? ["1"] : this.axes.rows.labels).map(option));
+    byId("cell-row").replaceChildren(...(rows === 1 ? ["always"] : this.axes.rows.labels).map(option));
     byId("cell-column").replaceChildren(...this.axes.columns.labels.slice(0, columns).map(option));
     this.choose(0, 0);
     byId("op-message").textContent = "";

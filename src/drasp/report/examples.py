@@ -56,13 +56,7 @@ class Examples:
 
     @property
     def about_model(self) -> str:
-        if self.transformer is None:
-            return ""
-        layers, heads = len(self.transformer.layers), self.transformer.n_heads
-        return (
-            f"{layers} layer{'s' if layers > 1 else ''}, {heads} head{'s' if heads > 1 else ''}"
-            f"{' each' if layers > 1 and heads > 1 else ''}, {self.transformer.d_model} dimensions"
-        )
+        return "" if self.transformer is None else self.transformer.size
 
     def answered_alike(self, model: Transformer, output: Output) -> bool:
         """Whether another model, of as many tokens, says what this one does wherever that is recorded."""

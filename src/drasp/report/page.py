@@ -26,6 +26,8 @@ REPORT = "report.html"
 MAX_BYTES = 6_000_000
 # Programs that are longer are not read line by line, and would be slow to draw.
 MAX_LINES = 400
+# Nor would the browser bear more numbers: ten times as many as fit on a page, which says nothing of tables of zeros.
+MAX_NUMBERS = 20_000_000
 # Where a page would be too large, its tensors lose this many of their 24 significant bits.
 _ROUNDINGS = (0, 8, 12, 16)
 
@@ -54,6 +56,15 @@ _SCRIPTS = (
     "editing.js",
     "report.js",
 )
+
+
+def suits_page(program: Program) -> bool:
+    """Whether a program is short and small enough to be looked at, so that a page of it is worth making."""
+    return program.lines <= MAX_LINES and _numbers(program) <= MAX_NUMBERS
+
+
+def _numbers(program: Program) -> int:
+    return sum(tensor.numel() for tensor in program.tensors.values())
 
 
 def report_page(program: Program, record: Mapping[str, Any], examples: Examples) -> bytes:
@@ -144,6 +155,8 @@ def write_report(folder: str | Path, model: str | None = None, task_name: str | 
     """Makes the report of a result folder anew; the model's answers are in it where the model can be found."""
     folder = Path(folder)
     program = load_program(folder)
+    if (numbers := _numbers(program)) > MAX_NUMBERS:
+        raise DraspError(f"{folder}: its tensors have {numbers:,} numbers; a report shows at most {MAX_NUMBERS:,}")
     record = read_record(folder)
     transformer, task, remarks = _model_and_task(program, record, folder, model, task_name)
     facts = record.to_json() if record else {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from drasp.decompiler.result import Decompiled
 from drasp.errors import DraspError
-from drasp.language import PRUNED, load_program, program_files
+from drasp.language import EXPORTS, PRUNED, load_program, program_files
 from drasp.language.syntax import Program
 from drasp.output_folder import MARK, write_files
 from drasp.primitives import count_primitives
@@ -30,19 +30,19 @@ def save_decompiled(found: Decompiled, folder: str | Path, model: str = "", exam
 def write_result(
     folder: Path, program: Program, pruned: Program, frontier: Mapping[int, Program], record: Record, examples: Examples
 ) -> None:
-    """Writes a result's folder: all files or none."""
+    """Writes a result's folder: all files or none, with a report where the program is small enough to be looked at."""
     files = program_files(program) | _text_and_tensors(_PRUNED, pruned)
     for lines, other in frontier.items():
         files |= _text_and_tensors(f"frontier/{lines}", other)
-    from drasp.report.page import REPORT, report_page
+    from drasp.report.page import REPORT, report_page, suits_page
 
-    page = report_page(program, record.to_json(), examples)
-    write_files(folder, {**files, REPORT: page, MARK: record.to_text().encode()})
+    if suits_page(program):
+        files[REPORT] = report_page(program, record.to_json(), examples)
+    write_files(folder, {**files, MARK: record.to_text().encode()})
 
 
 def _text_and_tensors(name: str, program: Program) -> dict[str, bytes]:
-    stored = program_files(program)
-    return {f"{name}.{suffix}": stored[f"program.{suffix}"] for suffix in ("drasp", "safetensors")}
+    return {f"{name}.{suffix}": EXPORTS[suffix](program) for suffix in ("drasp", "safetensors")}
 
 
 def repick(folder: Path, lines: int) -> tuple[Program, Record]:

@@ -72,7 +72,8 @@ class Line:
             case Project(input=source):
                 axes = (self._axis("input", source), Axis("said: token", self.program.vocabulary.tokens))
             case other:
-                raise DraspError(f"line {self.number}: {other.name} has no tensor; selects, projects and norms have")
+                what = "selects, projects and norms have; of others give an input, to `on` or `plot`"
+                raise DraspError(f"line {self.number}: {other.name} has no tensor; {what}")
         values = Interpreter.of(self.program).ops[self.name].detach().cpu().numpy()
         return Labelled(f"line {self.number}: op of {self.name}", values, axes)
 

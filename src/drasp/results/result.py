@@ -1,8 +1,8 @@
 """A decompilation's result in Python: from a run or from its folder, it shows itself and gives its lines."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -15,56 +15,13 @@ from drasp.output_folder import MARK
 from drasp.records import CertificateRecord, FrontierRecord, Record, WrongFieldError, read_record
 from drasp.report.examples import draw_examples, fitted_to_program
 from drasp.results.files import write_result
+from drasp.results.frontier import Frontier, has_names, html_table, interval_text
 from drasp.results.line import Line
 from drasp.tasks import TASKS, Task, load_task
 from drasp.transformer import Transformer
 from drasp.words import names_told, paragraph
 
 _GRADES = {"complete": "what is left out of the model does not matter", "sufficient": "what is left out matters"}
-
-
-@dataclass(frozen=True, eq=False)
-class Frontier:
-    """The programs of a search from the shortest to the most faithful, as pruning left them."""
-
-    points: tuple[FrontierRecord, ...]
-    programs: dict[int, Program] = field(repr=False)
-    picked: int | None = None
-
-    def __len__(self) -> int:
-        return len(self.points)
-
-    def __iter__(self) -> Iterator[FrontierRecord]:
-        return iter(self.points)
-
-    def __getitem__(self, lines: int) -> Program:
-        """The program of so many lines."""
-        if lines not in self.programs:
-            there = ", ".join(map(str, self.programs))
-            raise DraspError(f"the frontier has no program of {lines} lines; there are {there}")
-        return self.programs[lines]
-
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        """An arrow at the pick, lines, the share answered alike, and whether by the model's means."""
-        return [
-            (
-                "→" if point.lines == self.picked else "",
-                str(point.lines),
-                f"{point.match_accuracy:.3f}" + _interval(point.match_interval),
-                (point.grade or "yes") if point.causal else "no",
-            )
-            for point in self.points
-        ]
-
-    def __str__(self) -> str:
-        table = [("", "lines", "answered alike", "by the model's means"), *self.rows()]
-        widths = [max(len(row[i]) for row in table) for i in range(4)]
-        return "\n".join("  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in table)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return _table(("", "lines", "answered alike", "by the model's means"), self.rows())
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +40,7 @@ class Result:
 
     @classmethod
     def of(cls, found: Decompiled, model: str, task: Task, transformer: Transformer) -> "Result":
-        record = found.record(model)
-        frontier = Frontier(record.frontier or (), {p.lines: p.program for p in found.frontier}, found.pick.lines)
-        return cls(found.program, record, frontier, found.pick.cut_down, task, transformer)
+        return cls(found.program, found.record(model), Frontier.of(found), found.pick.cut_down, task, transformer)
 
     @property
     def verdict(self) -> str | None:
@@ -98,12 +53,7 @@ class Result:
     @cached_property
     def evidence(self) -> Evidence | None:
         """What was measured of the program against its model; None where nothing was."""
-        if self.record.causal is None:
-            return None
-        try:
-            return Evidence.from_json(json.loads(json.dumps(self.record.causal)))  # as a file would have it
-        except WrongFieldError as error:
-            raise DraspError(f"{MARK}: causal: {error}; make the result anew") from None
+        return _evidence(self.record)
 
     @property
     def certificate(self) -> CertificateRecord | None:
@@ -151,7 +101,7 @@ class Result:
         parts += [names_told(record.primitives)] if record.primitives is not None else []
         if record.match_accuracy is not None:
             of_all = "all " if record.samples and record.match_interval is None else ""
-            share = f"{record.match_accuracy:.3f}{_interval(record.match_interval)}"
+            share = f"{record.match_accuracy:.3f}{interval_text(record.match_interval)}"
             parts.append(f"{share} of {of_all}{record.samples or 0:,} inputs answered alike")
         if record.task_accuracy is not None:
             parts.append(f"{record.task_accuracy:.3f} right")
@@ -182,8 +132,8 @@ class Result:
             [
                 f"<pre>{escape(str(self.program))}</pre><p><b>{escape(self.summary())}</b></p>",
                 f"<ul>{''.join(f'<li>{escape(reason)}</li>' for reason in reasons)}</ul>" if reasons else "",
-                _table(header, rows) if rows else "",
-                _table(("measure", ""), self._measures()) if evidence else "",
+                html_table(header, rows) if rows else "",
+                html_table(("measure", ""), self._measures()) if evidence else "",
                 f"<p>{escape(self.certificate.line)}</p>" if self.certificate else "",
                 self.frontier._repr_html_() if len(self.frontier) else "",
             ]
@@ -205,25 +155,26 @@ def load_result(folder: str | Path, task: str | Path | Task | None = None) -> Re
     its_task = load_task(task) if task is not None else TASKS.get(record.task or "")
     points = record.frontier or ()
     programs = {point.lines: load_program(place / "frontier" / f"{point.lines}.drasp") for point in points}
-    return Result(
-        program,
-        record,
-        Frontier(points, programs, record.pruned_lines),
-        load_pruned(place) or program,
-        its_task and fitted_to_program(its_task, program, place),
-    )
+    pruned = load_pruned(place) or program
+    frontier = Frontier(points, programs, record.pruned_lines, _named(record, program, pruned))
+    return Result(program, record, frontier, pruned, its_task and fitted_to_program(its_task, program, place))
 
 
-def _interval(interval: tuple[float, float] | None) -> str:
-    return "" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]"
+def _named(record: Record, program: Program, pruned: Program) -> FrontierRecord | None:
+    """The program handed out, as a row of the frontier; None where it got no names."""
+    if record.match_accuracy is None or not has_names(program, pruned) or (evidence := _evidence(record)) is None:
+        return None
+    return FrontierRecord(record.lines, record.match_accuracy, record.match_interval, evidence.causal, evidence.grade)
+
+
+def _evidence(record: Record) -> Evidence | None:
+    if record.causal is None:
+        return None
+    try:
+        return Evidence.from_json(json.loads(json.dumps(record.causal)))  # as a file would have it
+    except WrongFieldError as error:
+        raise DraspError(f"{MARK}: causal: {error}; make the result anew") from None
 
 
 def _shown(measure: object | None) -> str:
     return "" if measure is None else str(measure)
-
-
-def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    def row(cells: tuple[str, ...], tag: str) -> str:
-        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
-
-    return f"<table>{row(header, 'th')}{''.join(row(each, 'td') for each in rows)}</table>"

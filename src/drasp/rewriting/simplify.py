@@ -1,5 +1,6 @@
 """Algebra that never costs agreement: what is double, constant or linear goes; equal programs get equal text."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -156,7 +157,10 @@ def _table(program: Program, name: str, source: str) -> Tensor:
 def _without_copies(program: Program) -> Program | None:
     """Statements that say the same of the same variables are one."""
     seen: dict[Any, Statement] = {}
+    often = Counter(map(_said, program.statements))
     for statement in program.statements:
+        if often[_said(statement)] == 1:  # whatever is in its tensors, which may be large
+            continue
         same = seen.setdefault(_content(program, statement), statement)
         if same is not statement:
             renamed = (s.renamed({statement.name: same.name}) for s in program.statements if s != statement)
@@ -183,11 +187,15 @@ def _logits_once(before: Program, after: Program, name: str) -> Program | None:
     )
 
 
-def _content(program: Program, statement: Statement) -> Any:
+def _content(program: Program, statement: Statement) -> tuple[Statement, tuple[str, ...]]:
     """What a statement says, without its name; stored tensors by their numbers."""
-    tensors = tuple(tensor_digest(program.tensors[name]) for name in statement.tensor_names)
+    return _said(statement), tuple(tensor_digest(program.tensors[name]) for name in statement.tensor_names)
+
+
+def _said(statement: Statement) -> Statement:
+    """A statement without its name, its tensors and what is known of it."""
     said = replace(statement.with_stored(""), sites=(), comment="")
-    return (said if isinstance(said, Prediction) else replace(said, name="")), tensors
+    return said if isinstance(said, Prediction) else replace(said, name="")
 
 
 def _joined(*comments: str) -> str:

@@ -4,7 +4,7 @@ from drasp.tasks.automaton import Language
 from drasp.tasks.framed import BINS, MAX_LENGTH, answer_task, each_row, language_task
 from drasp.tasks.loading import TASKS, load_task, recorded_task, task_of_model
 from drasp.tasks.sequence import sequence_task
-from drasp.tasks.task import EDITS, EditKind, Inputs, Task
+from drasp.tasks.task import EDITS, EditKind, Inputs, Task, bin_name
 
 __all__ = [
     "BINS",
@@ -16,6 +16,7 @@ __all__ = [
     "Language",
     "Task",
     "answer_task",
+    "bin_name",
     "each_row",
     "language_task",
     "load_task",

@@ -74,7 +74,7 @@ def _positions(places: Any, size: int, name: str) -> list[int]:
 def _targets(wanted: Any, places: int, vocabulary: Vocabulary, output: Output, name: str) -> list[Any]:
     wanted = _list(wanted, f"{name}: its targets")
     if len(wanted) != places:
-        raise DraspError(f"{name}: has {len(wanted)} targets for {places} positions that count")
+        raise DraspError(f"{name}: targets: {len(wanted)}, positions that count: {places}; expected as many of both")
     where = f"{name}: a target"
     if output == "softmax":
         return [_id(target, vocabulary, lambda: where) for target in wanted]

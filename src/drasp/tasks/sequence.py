@@ -296,7 +296,7 @@ class Drawn(Source):
         found = called("draw", lambda: list(islice(given, count + 1)))
         if len(found) != count:
             number = f"more than {count}" if len(found) > count else str(len(found))
-            raise DraspError(f"its draw gave {number} inputs, where {count} were asked for")
+            raise DraspError(f"its draw gave {number}, where {count} inputs were asked for")
         rows = read_inputs(found, self.vocabulary, self.output, "its draw")
         if self._listed is not None:
             for number, key in enumerate(_keys(rows)):

@@ -178,6 +178,9 @@ class Task:
     offsets: Offsets = (0,)
     limit: int | None = None
 
+    def __repr__(self) -> str:
+        return f"<Task {self.name}: {self.about or 'a task of its own'}; {len(self.vocabulary)} tokens, {self.output}>"
+
     @property
     def lengths(self) -> tuple[int, ...]:
         return self._from_source(lambda: self.source.lengths)
@@ -312,6 +315,10 @@ class Task:
         length = min(self.lengths, key=lambda n: abs(n - 6))
         inputs = self.inputs(np.array([length]), np.random.default_rng(1), random_offsets=False)
         return " ".join(self.vocabulary.tokens[i] for i in inputs.ids[0])
+
+
+def bin_name(low: int, high: int) -> str:
+    return f"{low}-{high}" if low < high else f"{low}"
 
 
 def shown(vocabulary: Vocabulary, ids: Iterable[int]) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 from drasp.errors import DraspError
 from drasp.forward import Forward
 from drasp.measure import Share
-from drasp.tasks import Task
+from drasp.tasks import Task, bin_name
 from drasp.training.layout import TrainingBatch, lay_out, lay_out_pairs
 from drasp.training.recipe import BATCH, OFFSETS, TEST_EVERY, TEST_INPUTS, WEIGHT_DECAY, Accuracies, Recipe
 from drasp.transformer import Transformer, assemble, initial_weights
@@ -207,7 +207,7 @@ def _rows_right(logits: Float[Tensor, "counted n_vocab"], batch: TrainingBatch) 
 def accuracies(model: Transformer, task: Task, seed: int) -> Accuracies:
     return {
         OFFSETS[random_offsets]: {
-            f"{low}-{high}": _Test(task, (low, high), seed, bool(random_offsets), TEST_INPUTS).share(model)
+            bin_name(low, high): _Test(task, (low, high), seed, bool(random_offsets), TEST_INPUTS).share(model)
             for low, high in task.training_bins
         }
         for random_offsets in (0, 1)

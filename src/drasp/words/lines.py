@@ -19,6 +19,7 @@ from drasp.language.syntax import (
     Select,
     Statement,
 )
+from drasp.words import looking
 from drasp.words.labels import listed
 from drasp.words.looking import Look, look
 from drasp.words.saying import saying
@@ -53,13 +54,8 @@ def sentence(program: Program, statement: Statement) -> str:
         case Select():
             found = _look(program, statement)
             return f"{'looks for' if found.sharp else 'leans towards'} {found.place}"
-        case Aggregate(selectors=(), value=value):
-            return f"attends to all positions so far alike, and averages {_called(program, value)}"
         case Aggregate(value=value):
-            found = _looks(program, statement)
-            return (
-                f"attends {'' if found.sharp else 'most '}to {found.place}, and takes {_called(program, value)} there"
-            )
+            return _attends(_looks(program, statement), _called(program, value))
         case ElementWise(inputs=inputs, function=function):
             return _function(function, [_called(program, operand) for operand in inputs if operand.variable != "one"])
         case Norm(inputs=inputs):
@@ -77,6 +73,17 @@ def sentence(program: Program, statement: Statement) -> str:
             return "is the token that is spoken for most"
         case Prediction():
             return "is every token for which more speaks than against it"
+
+
+def _attends(found: Look, value: str) -> str:
+    if found.place == looking.ALIKE:
+        return f"attends to all positions so far alike, and averages {value}"
+    if found.faint:
+        place = (
+            found.place.removeprefix("positions ") if found.place.startswith("positions by ") else f"on {found.place}"
+        )
+        return f"averages {value} over all positions so far, with more weight {place}"
+    return f"attends {'' if found.sharp else 'most '}to {found.place}, and takes {value} there"
 
 
 def phrase(program: Program, variable: str) -> str:
@@ -103,12 +110,15 @@ def _called(program: Program, operand: Operand) -> str:
 
 def _aggregated(program: Program, aggregate: Aggregate) -> str:
     value = _called(program, aggregate.value)
-    place = _looks(program, aggregate).place if aggregate.selectors else "all positions alike"
+    found = _looks(program, aggregate)
+    place = found.place
     match value, place:
-        case "the token", "all positions alike":
+        case "the token", looking.ALIKE:
             return "the mix of all tokens so far"
-        case _, "all positions alike":
+        case _, looking.ALIKE:
             return f"the mean of {value} so far"
+        case _ if found.faint:
+            return f"`{aggregate.name}`"
         case _, "its own position":
             return value
         case _ if place.startswith("positions by "):
@@ -125,6 +135,8 @@ def _aggregated(program: Program, aggregate: Aggregate) -> str:
 
 def _looks(program: Program, aggregate: Aggregate) -> Look:
     """The look of an aggregate by all of its selectors."""
+    if not aggregate.selectors:
+        return Look(looking.ALIKE, sharp=False)
     told = _telling(program, aggregate)
     if len(told) == 1:
         return _look(program, told[0])
@@ -135,7 +147,7 @@ def _telling(program: Program, aggregate: Aggregate) -> list[Select]:
     """The selects of an aggregate that tell positions apart; if none does, one of them."""
     found = [program.find(reference.variable) for reference in aggregate.selectors]
     selects = [each for each in found if isinstance(each, Select)]
-    return [each for each in selects if _look(program, each).place != "all positions alike"] or selects[:1]
+    return [each for each in selects if _look(program, each).place != looking.ALIKE] or selects[:1]
 
 
 def _look(program: Program, select: Select) -> Look:

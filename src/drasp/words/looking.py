@@ -5,7 +5,7 @@ tokens by what each query scores highest.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -16,9 +16,11 @@ from drasp.words.labels import heard, levels, listed, ordinary
 Matrix = Float[np.ndarray, "rows columns"]
 Mask = Bool[np.ndarray, "rows columns"]
 
+ALIKE = "all positions alike"
 _OVERLAP = 0.9  # of attention weights, from which on a pattern is what a select looks for
 _CLEAR = 4.0  # a lead of the best key that leaves the others little
 _FLAT = 0.5  # scores that differ by less are all alike
+_FAINT = 2.3  # where they differ by less, no key has ten times the weight of another
 _STEP = 0.1  # of the range of scores: what differs by less is the same
 _FURTHEST, _PERIODS, _WINDOW = 8, range(2, 7), 6
 _LONGEST = 12  # labels of a basis that are told one by one
@@ -30,10 +32,14 @@ _ORDERED = 4  # tokens, from which on an order of them shows
 
 @dataclass(frozen=True)
 class Look:
-    """`place` says which positions score highest; `sharp` whether these are looked at almost alone."""
+    """`place` says which positions score highest; `sharp` whether these are looked at almost alone.
+
+    `faint`: the scores differ so little that all others are looked at as well, and weigh more where they are many.
+    """
 
     place: str
     sharp: bool
+    faint: bool = False
 
 
 def look(scores: Matrix, rows: Basis, columns: Basis, query: str, key: str, causal: bool, divided: bool) -> Look:
@@ -46,12 +52,18 @@ def look(scores: Matrix, rows: Basis, columns: Basis, query: str, key: str, caus
         return Look(f"positions by how well {key} fits {query}", sharp=False)
     match rows, columns:
         case One(), Positions():
-            return _ranked_positions(scores[0], divided)
+            found = _ranked_positions(scores[0], divided)
         case Positions(), Positions():
             found = _pattern(scores, query, causal, divided)
-            return found or Look(f"positions by a table of {query} and the key's position", sharp=False)
+            found = found or Look(f"positions by a table of {query} and the key's position", sharp=False)
         case _:
-            return _by_label(scores, rows, columns, query, key, divided)
+            found = _by_label(scores, rows, columns, query, key, divided)
+    if divided or found.place == ALIKE:
+        return found
+    part = scores[np.ix_(heard(rows), heard(columns))]
+    seen = np.tri(*part.shape, dtype=bool) if causal else np.ones(part.shape, bool)
+    spans = np.where(seen, part, -np.inf).max(1) - np.where(seen, part, np.inf).min(1)
+    return replace(found, faint=bool(spans.max() < _FAINT))
 
 
 # ---------------------------------------------------------------------------------------- positions
@@ -60,7 +72,7 @@ def look(scores: Matrix, rows: Basis, columns: Basis, query: str, key: str, caus
 def _ranked_positions(scores: Float[np.ndarray, " columns"], divided: bool) -> Look:
     steps = np.diff(scores)
     if np.ptp(scores) < _FLAT and not divided:
-        return Look("all positions alike", sharp=False)
+        return Look(ALIKE, sharp=False)
     for sign, place in ((1, "the latest position"), (-1, "the first position")):
         if (sign * steps > 0).mean() >= _OVERLAP:
             return Look(place, sharp=not divided and float(np.median(sign * steps)) >= _CLEAR)
@@ -97,7 +109,7 @@ def _best(weights: Matrix, query: str, seen: Mask, causal: bool) -> str | None:
 def _patterns(count: int, query: str, causal: bool) -> Iterator[tuple[str, Mask]]:
     """Words, and the keys that each query looks for, from the simple to the less so."""
     i, j = np.arange(count)[:, None], np.arange(count)[None, :]
-    yield "all positions alike", np.ones((count, count), bool)
+    yield ALIKE, np.ones((count, count), bool)
     for step in (0, *(sign * d for d in range(1, _FURTHEST + 1) for sign in ((-1,) if causal else (-1, 1)))):
         yield _at(step, query, causal), j == i + step
     if not causal:
@@ -150,7 +162,7 @@ def _by_label(scores: Matrix, rows: Basis, columns: Basis, query: str, key: str,
     spans = np.ptp(part, axis=1)
     flat = spans < (_STEP * spans.max() if divided else _FLAT)
     if flat.all():
-        return Look("all positions alike", sharp=False)
+        return Look(ALIKE, sharp=False)
     sharp = not divided and all(_lead(row) >= _CLEAR for row in part[~flat])
     row_names, key_names = labels(rows), labels(columns)
     places: dict[int, str | None] = {}
