@@ -2,10 +2,10 @@
 
     python bench/ablation.py FOLDER [NAME...] [--out FILE]
 
-FOLDER holds GPT-2 folders, NAME picks models whose names begin so. "Cost" is the processor time over that of the whole
-search on the same model, in the same run; where a pass had nothing to do, that is noise. `--out` keeps every row as it
-is measured, one JSON object a line: what is there already, of the same code, is not decompiled again, so a run that was
-stopped goes on.
+FOLDER holds GPT-2 folders, NAME picks models whose names begin so. "Named" are the operations with a name, of all of
+them. "Cost" is the processor time over that of the whole search on the same model, in the same run; where a pass had
+nothing to do, that is noise. `--out` keeps every row as it is measured, one JSON object a line: what is there already,
+of the same code, is not decompiled again, so a run that was stopped goes on.
 """
 
 import argparse
@@ -22,11 +22,13 @@ from decompile import apart, shown, task_of
 from drasp.decompiler.pipeline import CUTS, decompile
 from drasp.model_files import load_model
 from drasp.naming.pipeline import PASSES
+from drasp.primitives import count_primitives
 from drasp.settings import DEFAULT, Settings
 from drasp.study.engine import code_digest
 
 WHOLE = "nothing"
-COLUMNS = ("model", "without", "verdict", "lines", "match", "edited", "attention", "interchange", "complement", "cost")
+MEASURES = ("edited", "attention", "interchange", "complement")
+COLUMNS = ("model", "without", "verdict", "lines", "named", "match", *MEASURES, "cost")
 
 
 def settings_without() -> Iterator[tuple[str, Settings]]:
@@ -45,15 +47,16 @@ def row_of(folder: Path, without: str, settings: Settings) -> dict[str, Any]:
     found = decompile(transformer, task, settings=settings)
     seconds = time.process_time() - start
     evidence = found.final.evidence
-    measures = ("edited", "attention", "interchange", "complement")
+    operations = count_primitives(found.final.program).values()
     return {
         "model": folder.name,
         "without": without,
         "code": code_digest(),
         "verdict": ", ".join(filter(None, (found.verdict, found.grade))),
         "lines": found.final.lines,
+        "named": "/".join(str(sum(each[count] for each in operations)) for count in ("named", "total")),
         "match": f"{found.final.match.value:.3f}",
-        **{name: shown(getattr(evidence, name)) if evidence else "" for name in measures},
+        **{name: shown(getattr(evidence, name)) if evidence else "" for name in MEASURES},
         "seconds": round(seconds, 2),
     }
 

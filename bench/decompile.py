@@ -119,7 +119,10 @@ def decompiled(folder: Path, seed: int, method: str, settings: UgsSettings, out:
         "model": folder.name,
         "digest": result.identity.model_digest,
         "command": f"drasp decompile {folder.name} --task {task.name} --seed {seed} --method {method} --out result",
-        "settings": {"seed": seed, **{name: s for name, s in result.identity.settings.items() if name != "search"}},
+        "settings": {
+            "seed": seed,
+            **{name: s for name, s in result.identity.settings.items() if name not in ("search", "evidence")},
+        },
         "verdict": result.verdict,
         "grade": result.grade,
         "match": str(result.final.match),

@@ -54,7 +54,7 @@ def test_an_ablation_that_was_stopped_goes_on_where_it_was(tmp_path, monkeypatch
         if len(measured) == 3:
             raise KeyboardInterrupt
         measured.append((without, settings))
-        told = dict.fromkeys(("verdict", "lines", "match", "edited", "attention", "interchange", "complement"), "")
+        told = dict.fromkeys(("verdict", "lines", "named", "match", *ablation.MEASURES), "")
         return {**told, "model": folder.name, "without": without, "code": code_digest(), "seconds": len(measured)}
 
     monkeypatch.setattr("ablation.apart", apart)
