@@ -21,6 +21,8 @@ SHAPED = [
 ]
 install_import_hook(SHAPED, "beartype.beartype")
 
+# What tests start writes as it does for most users: buffered, so that it may fail late.
+os.environ.pop("PYTHONUNBUFFERED", None)
 # Where a shell's job runs the tests in the background it has them ignore Ctrl-C, and so would what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

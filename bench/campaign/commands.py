@@ -270,8 +270,10 @@ def spawned(
 ) -> Ended:
     """A command by a process of its own, by way of another command (`around`) where one is given."""
     command = [*around, sys.executable, "-P", "-c", "from drasp.cli import main; main()", *arguments]
+    # What is written is buffered, as a rule, and may fail late.
+    around_it = {k: v for k, v in (environment or os.environ).items() if k != "PYTHONUNBUFFERED"}
     try:
-        done = subprocess.run(command, capture_output=True, timeout=HANG, cwd=place, check=False, env=environment)
+        done = subprocess.run(command, capture_output=True, timeout=HANG, cwd=place, check=False, env=around_it)
     except subprocess.TimeoutExpired:
         return Ended(-1, "", "hang")
     return Ended(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))

@@ -95,8 +95,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     finally:
         signal.signal(signal.SIGTERM, before)
         warnings.showwarning = warned
+        _leave_streams()
     if isinstance(code, int) and code:
         sys.exit(code)
+
+
+def _leave_streams() -> None:
+    """Lets what cannot be written go nowhere, instead of failing once more when Python ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _warned(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
@@ -112,9 +122,7 @@ def _explained(error: Exception) -> int:
         case DraspError():
             said = str(error)
         case BrokenPipeError():
-            # The reader (`| head`) has gone: what is still buffered goes nowhere instead of failing at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return code
+            return code  # the reader (`| head`) has gone
         case OSError():
             said = f"{error.filename or 'output'}: {error.strerror or error}"
         case _ if hasattr(error, "format_message"):  # of typer: a wrong command line
