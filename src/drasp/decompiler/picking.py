@@ -53,7 +53,7 @@ def picked(search: Search, graph: Graph, min_match: float, accept: Accept, namin
     points: list[Point] = []
     for found in _candidates(search.progress.found, search.settings, search.max_lines):
         search.note("measure", found.lines, "lines", found.match)
-        points.append(Point(found.program, fresh.match(answering(found.program)), found.complete, own=found.own))
+        points.append(_measured(search, found, fresh))
     ends: list[End] = []
     finish = partial(_END[naming], search, fresh=fresh, min_match=min_match)
     for pick in _promising(points, search.settings, min_match, search.max_lines):
@@ -64,7 +64,7 @@ def picked(search: Search, graph: Graph, min_match: float, accept: Accept, namin
     if accept == "causal" and not any(end.final.causal for end in ends):
         tried = {end.pick.lines for end in ends}
         for found in _longer(search, tried, min_match):
-            pick = Point(found.program, fresh.match(answering(found.program)), found.complete, own=found.own)
+            pick = _measured(search, found, fresh)
             points = sorted([*(p for p in points if p.lines != pick.lines), pick], key=lambda point: point.lines)
             search.note("take a longer one", pick.lines, "lines", pick.match.value)
             ends.append(finish(pick))
@@ -90,6 +90,12 @@ def picked(search: Search, graph: Graph, min_match: float, accept: Accept, namin
         min_match=min_match,
         max_lines=search.max_lines,
     )
+
+
+def _measured(search: Search, found: Found, fresh: Oracle) -> Point:
+    """The program of what was found, with its agreement on fresh inputs."""
+    program = search.program_of(found)
+    return Point(program, fresh.match(answering(program)), found.complete, own=found.own)
 
 
 class End(NamedTuple):
