@@ -61,8 +61,9 @@ NO_SETTINGS = {
     "causal.origins._ROUNDING",
     "decompiler.constants._LEAST",
     "naming.difference._SAME",
-    # Memory: tokens of a batch.
+    # Memory: tokens of a batch, and rows of a table that is only counted.
     "causal.trials._TOKENS",
+    "decompiler.outline.MOST_ROWS",
     # How L-BFGS goes, whatever it is used for.
     "fitting.descent._MEMORY",
     "fitting.descent._ENOUGH",

@@ -182,7 +182,7 @@ def _longer(search: Search, tried: set[int], min_match: float) -> list[Found]:
 
 def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Point:
     """The pick with names; as it is, should names turn out to cost too much on inputs that no pass has seen."""
-    if pick.match.value < min_match or pick.lines > search.settings.most_named:
+    if pick.match.value < min_match or too_large_to_name(pick.program, search.settings):
         return pick  # names would explain another function than the model's, or take longer than all that came before
 
     def report(name: str, program: Program, match: float) -> None:
@@ -194,6 +194,15 @@ def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Poin
     if search.judged(program) < search.judged(pick.program) - chosen.tolerance:
         return pick
     return Point(program, fresh.match(answering(program)), pick.complete, own=pick.own)
+
+
+def too_large_to_name(program: Program, settings: Settings) -> str | None:
+    """What a program has too much of to be run as often as names have to be tried; None where it has not."""
+    if program.lines > settings.most_named:
+        return f"more than {settings.most_named} lines"
+    numbers = sum(tensor.numel() for tensor in program.tensors.values())
+    most = settings.most_numbers_named
+    return f"more than {most:,} numbers in its tables" if numbers > most else None
 
 
 def _promising(points: Sequence[Point], settings: Settings, min_match: float, max_lines: int) -> list[Point]:
