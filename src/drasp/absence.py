@@ -49,15 +49,15 @@ _HOW = {
 
 
 @torch.no_grad()
-def absence(program: Program, statement: Statement, task: Task, seed: int = 0) -> Absence | None:
+def absence(program: Program, statement: Statement, task: Task) -> Absence | None:
     """Runs a program with and without a line on inputs of a task; None for the prediction, without which it is none."""
     if isinstance(statement, Prediction):
         return None
-    inputs = task.pool(_INPUTS, np.random.default_rng(seed))
+    inputs = task.pool(_INPUTS, np.random.default_rng(0))
     interpreter, name = Interpreter.of(program), statement.name
     edit: Edit = CUT
     if not isinstance(statement, Select | Project):
-        edit = Replaced(_mean(interpreter, name, task, seed))
+        edit = Replaced(_mean(interpreter, name, task))
     same = torch.ones(len(inputs), dtype=torch.bool)
     first: tuple[int, int, Tensor, Tensor] | None = None  # the size of an input, its row, and both answers
     for rows, batch in inputs.batches():
@@ -81,9 +81,9 @@ def absence(program: Program, statement: Statement, task: Task, seed: int = 0) -
     return Absence(_HOW[type(statement)], len(inputs), changed, tokens, position, *answers)
 
 
-def _mean(interpreter: Interpreter, name: str, task: Task, seed: int) -> Tensor:
+def _mean(interpreter: Interpreter, name: str, task: Task) -> Tensor:
     """A variable's mean over all positions of other inputs, those behind their ends left out."""
-    inputs = task.pool(_INPUTS, np.random.default_rng(seed + 1))
+    inputs = task.pool(_INPUTS, np.random.default_rng(1))
     runs = ((interpreter.run(Sequences(b.ids, b.positions), record=[name]), b.real) for _, b in inputs.batches())
     return means_over((run.values, real) for run, real in runs)[name]
 

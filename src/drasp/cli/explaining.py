@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drasp.cli.programs import ProgramPath
+from drasp.cli.options import ProgramPath
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from drasp.cli.options import Quiet
 from drasp.terminal import say
 
 
@@ -21,7 +22,7 @@ def import_(
     ] = None,
     norm: Annotated[str | None, typer.Option(help="Where the file does not say: layer, rms or none.")] = None,
     heads: Annotated[int | None, typer.Option(min=1, help="Of a layer, where a nanoGPT does not say.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write a checkpoint of TransformerLens or nanoGPT as a folder that drasp reads.
 

@@ -1,6 +1,7 @@
 """Options that mean the same in every command that has them."""
 
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,22 @@ from drasp.errors import DraspError
 
 MAX_SEED = 2**32 - 1
 MAX_SAMPLES = 1_000_000
+MODEL_HELP = "A GPT-2 folder, or the name of a zoo model."
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP, show_default=False)]
+ProgramPath = Annotated[
+    Path,
+    typer.Argument(metavar="PROGRAM", help="A .drasp file, or a folder that holds program.drasp.", show_default=False),
+]
+TaskName = Annotated[
+    str | None,
+    typer.Option(
+        "--task", help="A task's name, or file.py:name; a model or a result of drasp knows its own.", show_default=False
+    ),
+]
 Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, or a device of torch's such as cuda.")]
+NoProgress = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 
 
 _held = ExitStack()
@@ -22,6 +38,13 @@ def hold(resource: AbstractContextManager[Any]) -> None:
 
 def release() -> None:
     _held.close()
+
+
+def one_thread() -> None:
+    """Makes torch use one thread: small tensors gain nothing by more, and sums would differ between machines."""
+    import torch
+
+    torch.set_num_threads(1)
 
 
 def on_device(name: str) -> AbstractContextManager[Any]:

@@ -5,14 +5,9 @@ from typing import Annotated
 
 import typer
 
-from drasp.cli.options import Device, on_device
+from drasp.cli.options import Device, ModelName, ProgramPath, on_device
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
-
-ProgramPath = Annotated[
-    Path,
-    typer.Argument(metavar="PROGRAM", help="A .drasp file, or a folder that holds program.drasp.", show_default=False),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -24,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def translate(
-    model: Annotated[str, typer.Argument(help="A GPT-2 folder, or the name of a zoo model.", show_default=False)],
+    model: ModelName,
     out: Annotated[Path, typer.Option(help="Folder for the program.", show_default=False)],
     task: Annotated[
         str | None, typer.Option(help="A task's name, or file.py:name; names the tokens.", show_default=False)

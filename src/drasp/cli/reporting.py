@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from drasp.cli.decompiling import TaskName
+from drasp.cli.options import TaskName
 from drasp.terminal import say
 
 ResultFolder = Annotated[

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from drasp.cli.programs import ProgramPath
+from drasp.cli.options import ProgramPath
 from drasp.errors import DraspError
 from drasp.terminal import say
 

@@ -15,7 +15,8 @@ from drasp.output_folder import MARK
 from drasp.records import CertificateRecord, FrontierRecord, Record, WrongFieldError, read_record
 from drasp.report.examples import draw_examples, fitted_to_program
 from drasp.results.files import write_result
-from drasp.results.frontier import Frontier, has_names, html_table, interval_text
+from drasp.results.frontier import Frontier, has_names, interval_text
+from drasp.results.labelled import html_table
 from drasp.results.line import Line
 from drasp.tasks import TASKS, Task, load_task
 from drasp.transformer import Transformer

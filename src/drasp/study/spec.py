@@ -132,7 +132,9 @@ def read_study(file: Path) -> Study:
 
 def _study(content: Mapping[str, Any], file: Path, text: str) -> Study:
     _only(content, {"name", "limits", "train", "models", "decompile"}, "")
-    limits = _flat(Limits, _mapping(content.get("limits", {}), "limits"), "limits")
+    given = _mapping(content.get("limits", {}), "limits")
+    _only(given, {field.name for field in fields(Limits)}, "limits")
+    limits = Limits(**{key: _of_type(value, float, f"limits.{key}") for key, value in given.items()})
     if limits.minutes <= 0 or limits.memory_gb <= 0:
         raise DraspError("limits: expected numbers above 0")
     models: list[Model] = []
@@ -149,11 +151,8 @@ def _study(content: Mapping[str, Any], file: Path, text: str) -> Study:
             raise DraspError(f"decompile.tasks: no model of {', '.join(sorted(each.tasks))} in the study")
     if not chosen and not any(model.training for model in models):
         raise DraspError("nothing to do: models, but no table [[decompile]]")
-    return Study(_name(content, file), limits, tuple(models), tuple(chosen), text)
-
-
-def _name(content: Mapping[str, Any], file: Path) -> str:
-    return _of_type(content.get("name", file.stem), str, "name")
+    name = _of_type(content.get("name", file.stem), str, "name")
+    return Study(name, limits, tuple(models), tuple(chosen), text)
 
 
 def _trained(table: Mapping[str, Any], where: str) -> Iterator[Model]:
@@ -268,11 +267,6 @@ def _only(table: Mapping[str, Any], known: set[str], where: str) -> None:
     if unknown:
         place = f"{where}.{unknown[0]}" if where else unknown[0]
         raise DraspError(f"unknown key {place}; expected {', '.join(sorted(known))}")
-
-
-def _flat(kind: Any, table: Mapping[str, Any], where: str) -> Any:
-    _only(table, {field.name for field in fields(kind)}, where)
-    return kind(**{key: _of_type(value, float, f"{where}.{key}") for key, value in table.items()})
 
 
 def _list(value: Any, kind: type, where: str) -> list[Any]:
