@@ -10,7 +10,7 @@ from drasp.edits import CUT, Edit, Replaced
 from drasp.fitting.means import means_over
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import Aggregate, ElementWise, Norm, Prediction, Project, Select, Statement
-from drasp.measure import agreeing, predictions
+from drasp.measure import agreeing, answer_text, differ_at, predictions
 from drasp.sequences import Sequences
 from drasp.tasks import Task
 
@@ -73,11 +73,11 @@ def absence(program: Program, statement: Statement, task: Task) -> Absence | Non
     if first is None:
         return Absence(_HOW[type(statement)], len(inputs), 0)
     size, row, said, other = first
-    differs = (said != other if said.ndim == 1 else (said != other).any(-1)) & inputs.counted[row, : len(said)]
+    differs = differ_at(said, other) & inputs.counted[row, : len(said)]
     position = int(differs.nonzero()[0, 0])
     names = program.vocabulary.tokens
     tokens = tuple(names[i] for i in inputs.ids[row, :size].tolist())
-    answers = (_answer(each[position], names) for each in (said, other))
+    answers = (answer_text(each[position], names) for each in (said, other))
     return Absence(_HOW[type(statement)], len(inputs), changed, tokens, position, *answers)
 
 
@@ -86,9 +86,3 @@ def _mean(interpreter: Interpreter, name: str, task: Task) -> Tensor:
     inputs = task.pool(_INPUTS, np.random.default_rng(1))
     runs = ((interpreter.run(Sequences(b.ids, b.positions), record=[name]), b.real) for _, b in inputs.batches())
     return means_over((run.values, real) for run, real in runs)[name]
-
-
-def _answer(answer: Tensor, names: tuple[str, ...]) -> str:
-    if answer.ndim == 0:
-        return names[int(answer)]
-    return " ".join(name for name, yes in zip(names, answer.tolist(), strict=True) if yes) or "nothing"

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.measure import TIE, predictions, wilson_interval
+from drasp.measure import TIE, differ_at, predictions, wilson_interval
 from drasp.settings import EVIDENCE
 from drasp.vocabulary import Output
 
@@ -157,8 +157,7 @@ Where = Bool[Tensor, "batch wanted"]
 
 def differing(a: Logits, b: Logits, output: Output) -> Where:
     """The places where two answers are not the same."""
-    differs = predictions(a, output) != predictions(b, output)
-    return differs.any(-1) if differs.ndim == 3 else differs
+    return differ_at(predictions(a, output), predictions(b, output))
 
 
 def alike(reference: Logits, other: Logits, output: Output) -> tuple[Where, Where, Where]:

@@ -72,7 +72,7 @@ def options(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Whatever fails ends in one line and a code that is not 0; what is a fault of drasp's own ends with 70.
+    """Runs a command line. What fails ends in one line and a code that is not 0; a fault of drasp's own, with 70.
 
     Being asked to end (SIGTERM) is the same as Ctrl-C.
     """

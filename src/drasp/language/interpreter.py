@@ -107,7 +107,7 @@ class Interpreter:
     def values(
         self, ids: Int[Tensor, "batch pos"], positions: Int[Tensor, "batch pos"], operands: Sequence[Operand]
     ) -> list[Float[Tensor, "batch pos _"]]:
-        """What lines would read."""
+        """The values of operands, divided by their norms, as lines would read them."""
         names = {name for operand in operands for name in (operand.variable, operand.norm) if name}
         found = self.run(Sequences(ids, positions), record=names).values
         return [found[o.variable] / found[o.norm][..., None] if o.norm else found[o.variable] for o in operands]
@@ -346,7 +346,7 @@ class _Evaluation:
                 )
 
     def rounded(self, x: Float[Tensor, "batch pos dims"]) -> Float[Tensor, "batch pos dims"]:
-        """Downwards to p bits. What floating-point sums miss a step by still counts as having reached it."""
+        """Values rounded downwards to p bits; what floating-point sums miss a step by counts as having reached it."""
         if self.interpreter.precision is None:
             return x
         step = 2.0**self.interpreter.precision

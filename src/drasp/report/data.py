@@ -134,7 +134,7 @@ def rounded(array: np.ndarray, bits: int) -> np.ndarray:
 
 
 def packed(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Deflated together. Bytes are grouped by their place in a number, since the leading ones are much alike."""
+    """Arrays deflated together, with bytes grouped by their place in a number: the leading ones are much alike."""
     entries: list[dict[str, Any]] = []
     blocks: list[bytes] = []
     start = 0

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +212,7 @@ def _chosen(table: Mapping[str, Any], where: str) -> Iterator[Chosen]:
     given = {key: _of_type(table[key], kind, f"{where}.{key}") for key, kind in single.items() if key in table}
     if "accept" in given:
         given["accept"] = check_accept(given["accept"])
-    if not 0 <= given.get("min_match", 0.9) <= 1 or given.get("max_lines", 1) < 1:
+    if not 0 <= given.get("min_match", Decompiling.min_match) <= 1 or given.get("max_lines", Decompiling.max_lines) < 1:
         raise DraspError(f"{where}: expected min_match from 0 to 1 and max_lines of at least 1")
     methods = _list(table.get("methods", ["fast"]), str, f"{where}.methods")
     seeds = _list(table.get("seeds", [0]), int, f"{where}.seeds")
@@ -240,9 +241,7 @@ def _check_tasks(names: list[str], where: str) -> None:
 
 
 def _check_number(sizes: list[int], where: str) -> None:
-    total = 1
-    for size in sizes:
-        total *= size
+    total = prod(sizes)
     if total > MOST_UNITS:
         raise DraspError(f"{where}: {total:,} models; expected at most {MOST_UNITS:,}")
 
