@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -231,6 +232,23 @@ def test_all_scripts_of_the_pages_are_type_checked():
     for name, scripts in (("report", page._SCRIPTS), ("explore", explore._SCRIPTS)):
         files = json.loads((ROOT / "page" / f"{name}.json").read_text())["files"]
         assert [Path(file).name for file in files] == ["types.d.ts", *scripts]
+
+
+def test_every_module_is_on_the_map():
+    """The first table of `docs/architecture.md` names all files, or their folder, and none that is not there."""
+    package, mapped = SOURCE / "drasp", set[Path]()
+    table = (ROOT / "docs" / "architecture.md").read_text().partition("\n## ")[0]
+    for names in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE):
+        folder = package
+        for name in re.findall(r"`([^`]+)`", names):
+            # Behind the first of a folder, its name is left out.
+            found = [*folder.glob(name)] or [*package.glob(name)]
+            assert found, f"{name} is not there"
+            mapped |= {file for each in found for file in (each.rglob("*") if each.is_dir() else [each])}
+            folder = found[0].parent
+    kinds = {".py", ".js", ".css", ".html", ".lark"}
+    files = {file for file in package.rglob("*") if file.suffix in kinds and file.name != "__init__.py"}
+    assert files - mapped == set()
 
 
 def test_public_names_stand_in_one_table():
