@@ -23,12 +23,6 @@ _EXITS = {"proved": 0, "refuted": 1, "undecided": 3}  # 2 is that of a wrong com
 _OFFSETS = ("0", "all")
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(certify)
-    app.command("check-certificate")(check_certificate)
-
-
 def certify(
     program: ProgramPath,
     length: Annotated[int, typer.Option(min=1, help="The greatest length of inputs.", show_default=False)],

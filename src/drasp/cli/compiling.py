@@ -11,11 +11,6 @@ from drasp.terminal import SafeConsole, say
 _TASK_HELP = "A task's name, or file.py:name: what to train on, and what the model's folder will say it is for."
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command of this module."""
-    app.command("compile")(compile_)
-
-
 def compile_(
     program: ProgramPath,
     out: Annotated[Path, typer.Option(help="Folder for the model; it must not exist.", show_default=False)],

@@ -33,12 +33,6 @@ if TYPE_CHECKING:
     from drasp.transformer import Transformer
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(decompile)
-    app.command()(verify)
-
-
 def decompile(
     models: Annotated[
         list[str], typer.Argument(metavar="MODEL...", help=f"{MODEL_HELP} Of several, in turn.", show_default=False)

@@ -32,11 +32,6 @@ _MEASURES = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(explain)
-
-
 def explain(
     program: ProgramPath,
     line: Annotated[

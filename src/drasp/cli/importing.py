@@ -9,11 +9,6 @@ from drasp.cli.options import Quiet
 from drasp.terminal import say
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command of this module."""
-    app.command("import")(import_)
-
-
 def import_(
     file: Annotated[Path, typer.Argument(help="A checkpoint: .pt, .pth or .safetensors.", show_default=False)],
     out: Annotated[Path, typer.Option(help="Folder for the model; it must not exist.", show_default=False)],

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from drasp.language import Program
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(name)
-    app.command()(diff)
-
-
 def name(
     program: ProgramPath,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model whose answers count.", show_default=False)],

@@ -10,14 +10,6 @@ from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(translate)
-    # A token may begin with a dash: what is no option is one.
-    app.command(context_settings={"ignore_unknown_options": True})(run)
-    app.command()(check)
-
-
 def translate(
     model: ModelName,
     out: Annotated[Path, typer.Option(help="Folder for the program.", show_default=False)],

@@ -21,13 +21,6 @@ class Format(StrEnum):
     PNG = "png"
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(report)
-    app.command()(figures)
-    app.command()(explore)
-
-
 def report(
     folder: ResultFolder,
     model: Annotated[

@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     from drasp.study.engine import Advance, Agenda
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(sweep)
-    app.command()(tables)
-
-
 def sweep(
     spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="What is wanted.", show_default=False)],
     out: Annotated[Path, typer.Option(help="Folder for the study; if it is there, the study goes on.")],

@@ -10,12 +10,6 @@ from drasp.errors import DraspError
 from drasp.terminal import say
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(export)
-    app.command()(language)
-
-
 def export(
     program: ProgramPath,
     out: Annotated[Path, typer.Option(help="Folder for the files.", show_default=False)],

@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     from drasp.training.recipe import Metrics
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(tasks)
-    app.command()(train)
-    app.command()(zoo)
-
-
 def tasks() -> None:
     """List the tasks, with an example of each.
 
