@@ -119,9 +119,3 @@ def correct(model: Model, inputs: Inputs, output: Output) -> Bool[Tensor, " n"]:
         assert batch.targets is not None
         right[rows] = agreeing(said, batch.targets, batch.counted)
     return right
-
-
-def match_accuracy(model: Model, other: Model, inputs: Inputs, output: Output) -> Share:
-    """The share of inputs on which two models agree at all positions that count."""
-    same = agreeing(predict(model, inputs, output), predict(other, inputs, output), inputs.counted)
-    return share(same, inputs.every)
