@@ -91,7 +91,7 @@ def test_a_large_model_is_told_of_at_once(tmp_path):
     save_large(tmp_path / "large")
     _, worked, said = until_told(tmp_path / "large")
     assert worked < 5
-    assert said.startswith(f"decompiling {tmp_path}/large: 12 layers, 12 heads, 768 dimensions; may take ")
+    assert said.startswith(f"decompiling {tmp_path}/large: 12 layers, 12 heads each, 768 dimensions; may take ")
 
 
 @pytest.mark.long
