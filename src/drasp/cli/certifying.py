@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drasp.cli.options import model_names, task_names
 from drasp.cli.programs import ProgramPath
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
@@ -39,11 +40,20 @@ def certify(
     ],
     model: Annotated[
         str | None,
-        typer.Argument(metavar="[MODEL]", help="A GPT-2 folder, or the name of a zoo model.", show_default=False),
+        typer.Argument(
+            autocompletion=model_names,
+            metavar="[MODEL]",
+            help="A GPT-2 folder, or the name of a zoo model.",
+            show_default=False,
+        ),
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option(help="A task's name, or file.py:name; a result of drasp knows its own.", show_default=False),
+        typer.Option(
+            autocompletion=task_names,
+            help="A task's name, or file.py:name; a result of drasp knows its own.",
+            show_default=False,
+        ),
     ] = None,
     all_strings: Annotated[
         bool, typer.Option("--all-strings", help="Every string of ordinary tokens, not the task's inputs alone.")
@@ -85,7 +95,12 @@ def certify(
 def check_certificate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `drasp certify` wrote.", show_default=False)],
     task: Annotated[
-        str | None, typer.Option(help="The certificate's task, where it is your own: file.py:name.", show_default=False)
+        str | None,
+        typer.Option(
+            autocompletion=task_names,
+            help="The certificate's task, where it is your own: file.py:name.",
+            show_default=False,
+        ),
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from drasp.cli.options import MAX_SEED
+from drasp.cli.options import MAX_SEED, task_names
 from drasp.cli.programs import ProgramPath
 from drasp.terminal import SafeConsole, say
 
@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 def compile_(
     program: ProgramPath,
     out: Annotated[Path, typer.Option(help="Folder for the model; it must not exist.", show_default=False)],
-    task: Annotated[str | None, typer.Option(help=_TASK_HELP, show_default=False)] = None,
+    task: Annotated[str | None, typer.Option(autocompletion=task_names, help=_TASK_HELP, show_default=False)] = None,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of all that is random in a disguise.")] = 0,
     rotate: Annotated[bool, typer.Option("--rotate", help="Random bases of the stream and of all heads.")] = False,
     gains: Annotated[bool, typer.Option("--gains", help="Random layer-norm gains and biases, undone behind.")] = False,

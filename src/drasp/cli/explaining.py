@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from drasp.cli.options import task_names
 from drasp.cli.programs import ProgramPath
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
@@ -43,7 +44,12 @@ def explain(
         int | None, typer.Argument(metavar="[LINE]", help="A line's number; else all.", show_default=False)
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="Whose inputs to look at; a result of drasp knows its own.", show_default=False)
+        str | None,
+        typer.Option(
+            autocompletion=task_names,
+            help="Whose inputs to look at; a result of drasp knows its own.",
+            show_default=False,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
 ) -> None:

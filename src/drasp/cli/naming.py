@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drasp.cli.decompiling import model_and_task
-from drasp.cli.options import MAX_SEED, Device, hold, on_device
+from drasp.cli.options import MAX_SEED, Device, hold, model_names, on_device, task_names
 from drasp.cli.programs import ProgramPath
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
@@ -24,9 +24,16 @@ def register(app: typer.Typer) -> None:
 
 def name(
     program: ProgramPath,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model whose answers count.", show_default=False)],
+    model: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=model_names, metavar="MODEL", help="The model whose answers count.", show_default=False
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the named program.", show_default=False)],
-    task: Annotated[str | None, typer.Option(help="A task's name, or file.py:name.", show_default=False)] = None,
+    task: Annotated[
+        str | None, typer.Option(autocompletion=task_names, help="A task's name, or file.py:name.", show_default=False)
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of the inputs that are drawn.")] = 0,
     device: Device = "cpu",
 ) -> None:

@@ -1,10 +1,13 @@
 """Options that mean the same in every command that has them."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from drasp.cli.catalogue import catalogue
 from drasp.errors import DraspError
 
 MAX_SEED = 2**32 - 1
@@ -35,3 +38,19 @@ def on_device(name: str) -> AbstractContextManager[Any]:
         raise DraspError(f"--device {name}: not available here; expected cpu, or a device that torch has") from None
     # Making a device the default costs some microseconds at every operation, and the CPU is the default anyway.
     return nullcontext() if device.type == "cpu" else device
+
+
+def among(*names: str) -> Callable[[str], list[str]]:
+    """Names to what completes a shell's word by them."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def task_names(incomplete: str) -> list[str]:
+    """The start of a task to the names of drasp's own that begin so."""
+    return among(*(row[0] for row in catalogue()["tasks"]))(incomplete)
+
+
+def model_names(incomplete: str) -> list[str]:
+    """The start of a model to the zoo's names and the folders here that begin so."""
+    folders = [path.name for path in Path().iterdir() if path.is_dir() and not path.name.startswith(".")]
+    return sorted({*among(*(row[0] for row in catalogue()["zoo"]), *folders)(incomplete)})

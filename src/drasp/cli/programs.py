@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from drasp.cli.options import Device, on_device
+from drasp.cli.options import Device, model_names, on_device, task_names
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
 
@@ -24,10 +24,18 @@ def register(app: typer.Typer) -> None:
 
 
 def translate(
-    model: Annotated[str, typer.Argument(help="A GPT-2 folder, or the name of a zoo model.", show_default=False)],
+    model: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=model_names, help="A GPT-2 folder, or the name of a zoo model.", show_default=False
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the program.", show_default=False)],
     task: Annotated[
-        str | None, typer.Option(help="A task's name, or file.py:name; names the tokens.", show_default=False)
+        str | None,
+        typer.Option(
+            autocompletion=task_names, help="A task's name, or file.py:name; names the tokens.", show_default=False
+        ),
     ] = None,
     device: Device = "cpu",
 ) -> None:

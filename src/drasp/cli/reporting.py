@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from drasp.cli.decompiling import TaskName
+from drasp.cli.options import model_names
 from drasp.terminal import say
 
 ResultFolder = Annotated[
@@ -31,7 +32,11 @@ def register(app: typer.Typer) -> None:
 def report(
     folder: ResultFolder,
     model: Annotated[
-        str | None, typer.Option(help="The model, whose answers are shown beside the program's; else as recorded.")
+        str | None,
+        typer.Option(
+            autocompletion=model_names,
+            help="The model, whose answers are shown beside the program's; else as recorded.",
+        ),
     ] = None,
     task: TaskName = None,
 ) -> None:
