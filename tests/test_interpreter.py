@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from drasp.language import Interpreter, parse
+from drasp.language.values import MANY_ROWS, Dense, OneHot
 
 MAJORITY = """vocab = [a, b]
 positions = 400
@@ -122,3 +123,18 @@ def test_a_position_that_does_not_exist_is_not_read_silently():
     program = parse(MAJORITY.replace("v=token", "v=pos").replace("sharpen(1)", "no_op"), {"R": torch.ones(400, 2)})
     with pytest.raises(RuntimeError):
         Interpreter(program)(torch.tensor([[0, 1]]), torch.tensor([[399, 400]]))
+
+
+@pytest.mark.parametrize("length", [0, 1, 30, MANY_ROWS])
+def test_of_a_table_of_many_tokens_only_the_rows_are_read_that_an_input_has(length):
+    """The product is the same as with all of them, and so are its gradients."""
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randint(MANY_ROWS, (3, length), generator=generator)
+    weights = torch.rand(3, 4, length, generator=generator, dtype=torch.float64)
+    value = OneHot(index, MANY_ROWS).mixed(weights)
+    value[0] = 0  # and an input may read none
+    op = torch.randn(MANY_ROWS, 5, generator=generator, dtype=torch.float64, requires_grad=True)
+    found = Dense(value).times(op)
+    torch.testing.assert_close(found, value @ op)
+    one, other = (torch.autograd.grad(x.square().sum(), op)[0] for x in (found, value @ op))
+    torch.testing.assert_close(one, other)

@@ -4,7 +4,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from drasp.decompiler.components import Components, Graph
 from drasp.decompiler.elimination import EliminationJudge
 from drasp.decompiler.harm import harm_by_edge
 from drasp.decompiler.lines import constants_of
+from drasp.decompiler.outline import Outlines, Size
 from drasp.decompiler.standards import Standards
 from drasp.errors import DraspError
 from drasp.fitting.descent import fit_tensors, minimise
@@ -55,15 +56,6 @@ def what_is_cut(graph: Graph) -> Hashable:
     return graph.kept, graph.closed, frozenset(graph.norms), frozenset(graph.bare)
 
 
-@dataclass(frozen=True)
-class Size:
-    """The lines of a program, how many of them are norms that matter, and what its functions and queries read."""
-
-    lines: int
-    norms: int
-    reads: int
-
-
 class Search:
     """One decompilation in progress."""
 
@@ -84,7 +76,7 @@ class Search:
         self.transformer, self.task, self.seed, self.report, self.settings = transformer, task, seed, report, settings
         self.start, self.max_lines, self.checkpoint = time.perf_counter(), max_lines, checkpoint
         self.components = Components(transformer)
-        self.anatomy = transformer.anatomy
+        self.anatomy, self.outlines = transformer.anatomy, Outlines.of(transformer, task.vocabulary)
         self.identity = Identity(model_digest, task.name, task.digest(), seed, dict(asked or {}), drasp_version())
         self.progress, self.stored = Progress(), Progress()
         if checkpoint is not None and resume:
@@ -309,16 +301,23 @@ class Search:
         )
 
     def write(self, graph: Graph) -> Program | None:
-        """The graph's program, simplified, unless it is still too long, or large, to be shortened with care."""
+        """The graph's program, simplified, unless it is still too long, or large, to be shortened with care.
+
+        Of a model of many tokens it has tables for a few of them: most of what is written is only looked at.
+        """
 
         def written() -> Program | None:
             try:
-                program = self._shared(simplify(self.written(graph)))
+                program = simplify(self.outlines.write(graph.edits, self.task.output))
             except TooLargeError:
                 return None
             return program if program.lines <= self.settings.most_lines else None
 
         return once(graph.measured, (self, "program"), written) if self.is_sparse(graph) else None
+
+    def program_of(self, found: Found) -> Program:
+        """What is handed out of something that was found, with all its tables."""
+        return found.left if isinstance(found.left, Program) else self._shared(simplify(self.written(found.left)))
 
     def _shared(self, program: Program) -> Program:
         """The program with the tensors of others in the place of equal ones: each may take a hundred megabytes.
@@ -376,20 +375,19 @@ class Search:
         self.note(self.running, len(graph.kept), "edges", match)
         program = self.write(graph)
         if program is not None:
-            self._keep(program, match, complete)
+            # A copy, so that what was measured of the graph goes with it.
+            self.progress.found.append(Found(match, replace(graph), program.lines, complete or 0.0))
 
     def accept_program(self, program: Program, match: float, own: Program | None = None) -> None:
         """Keeps a program that was found; `own` has the model's own tensors, where this one has others."""
         self.note(self.running, program.lines, "lines", match)
-        self._keep(self._shared(simplify(program)), match, own=own)
+        program = self._shared(simplify(program))
+        self.progress.found.append(Found(match, program, program.lines, 0.0, own))
 
     def note(self, name: str, left: int, unit: Unit, match: float) -> None:
         record = PassRecord(name, round(self.seconds, 2), left, unit, match)
         self.progress.passes.append(record)
         self.report(record)
-
-    def _keep(self, program: Program, match: float, complete: float | None = None, own: Program | None = None) -> None:
-        self.progress.found.append(Found(match, program, program.lines, complete or 0.0, own))
 
     @cached_property
     def unseen(self) -> Oracle:
