@@ -11,7 +11,7 @@ _NEVER, _AT_ONCE, _LARGE = 2**31 - 1, 2**26, 2**25
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """What tensors no longer need stays with the process for the next ones, and goes back in the end.
+    """Keeps the memory that tensors no longer need for the next ones, and gives it back in the end.
 
     By default glibc returns large blocks at once: getting their pages anew takes up to a sixth of a decompilation.
     Blocks of more than 32 MB still go back: models of usual size have hardly any, and kept ones leave gaps as large.

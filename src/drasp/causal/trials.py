@@ -18,7 +18,7 @@ from torch import Tensor
 from drasp.causal.measures import Cases, Clear, Logits, alike, differing
 from drasp.fitting.means import means_over
 from drasp.forward import Forward
-from drasp.measure import margins
+from drasp.measure import answer_text, margins, predictions
 from drasp.sequences import Sequences
 from drasp.settings import EVIDENCE
 from drasp.sites import Site
@@ -263,10 +263,7 @@ def _case(trials: Trials, pairs: Pairs, reference: Answers, other: Answers, row:
     names, size = trials.task.vocabulary.tokens, int(pairs.sizes[row])
 
     def said(logits: Logits) -> str:
-        here = logits[row, place]
-        if trials.output == "softmax":
-            return names[int(here.argmax())]
-        return "{" + " ".join(names[i] for i in (here > 0).nonzero()[:, 0].tolist()) + "}"
+        return answer_text(predictions(logits[row, place][None, None], trials.output)[0, 0], names)
 
     def tokens(side: Sequences) -> tuple[str, ...]:
         return tuple(names[i] for i in side.ids[row, :size].tolist())

@@ -8,8 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drasp.cli.options import MAX_SAMPLES, MAX_SEED, Device, hold, on_device
-from drasp.cli.programs import ProgramPath
+from drasp.cli.options import (
+    MAX_SAMPLES,
+    MAX_SEED,
+    MODEL_HELP,
+    Device,
+    Json,
+    ModelName,
+    NoProgress,
+    ProgramPath,
+    TaskName,
+    among,
+    hold,
+    model_names,
+    on_device,
+    one_thread,
+)
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
 
@@ -20,22 +34,16 @@ if TYPE_CHECKING:
     from drasp.tasks import Task
     from drasp.transformer import Transformer
 
-_MODEL_HELP = "A GPT-2 folder, or the name of a zoo model."
-_TASK_HELP = "A task's name, or file.py:name; a model that drasp trained knows its own."
-ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL_HELP, show_default=False)]
-TaskName = Annotated[str | None, typer.Option(help=_TASK_HELP, show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(decompile)
-    app.command()(verify)
-
 
 def decompile(
     models: Annotated[
-        list[str], typer.Argument(metavar="MODEL...", help=f"{_MODEL_HELP} Of several, in turn.", show_default=False)
+        list[str],
+        typer.Argument(
+            autocompletion=model_names,
+            metavar="MODEL...",
+            help=f"{MODEL_HELP} Of several, in turn.",
+            show_default=False,
+        ),
     ],
     out: Annotated[
         Path, typer.Option(help="Folder for the program; of several models, OUT/MODEL.", show_default=False)
@@ -47,12 +55,23 @@ def decompile(
     ] = 1,
     min_match: Annotated[float, typer.Option(min=0, max=1, help="Share of inputs that must be answered alike.")] = 0.9,
     max_lines: Annotated[int, typer.Option(min=1, help="A program may have so many lines.")] = 40,
-    method: Annotated[str, typer.Option(help="fast, or ugs: the paper's own pruning, far slower.")] = "fast",
+    method: Annotated[
+        str,
+        typer.Option(autocompletion=among("fast", "ugs"), help="fast, or ugs: the paper's own pruning, far slower."),
+    ] = "fast",
     accept: Annotated[
-        str, typer.Option(help="causal: what does as the model does; answers: what answers alike, as in the paper.")
+        str,
+        typer.Option(
+            autocompletion=among("causal", "answers"),
+            help="causal: what does as the model does; answers: what answers alike, as in the paper.",
+        ),
     ] = "causal",
     naming: Annotated[
-        str, typer.Option(help="drasp, or paper: the paper's primitives, in its order and with its thresholds.")
+        str,
+        typer.Option(
+            autocompletion=among("drasp", "paper"),
+            help="drasp, or paper: the paper's primitives, in its order and with its thresholds.",
+        ),
     ] = "drasp",
     pick: Annotated[
         int | None,
@@ -63,7 +82,7 @@ def decompile(
     quick: Annotated[bool, typer.Option("--quick", help="A rough answer: fewer inputs, fewer attempts.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run with this OUT.")] = False,
     device: Device = "cpu",
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: NoProgress = False,
     as_json: Json = False,
 ) -> None:
     """Find the shortest program that does what a model does.
@@ -91,7 +110,6 @@ def decompile(
         say(f"reading {', '.join(models)}", err=True)
 
     from drasp.cli import show
-    from drasp.cli.threads import one_thread
     from drasp.crasp.export import standing
     from drasp.decompiler.checkpoint import checkpoint_file
     from drasp.decompiler.picking import check_accept, check_naming
@@ -223,7 +241,6 @@ def verify(
     """
     from drasp.causal import evaluate
     from drasp.cli.evidence import print_evidence
-    from drasp.cli.threads import one_thread
     from drasp.decompiler.verify import verify as run
     from drasp.language import load_program, load_pruned
     from drasp.report.examples import fitted_to_program

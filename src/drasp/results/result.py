@@ -12,11 +12,13 @@ from drasp.decompiler.result import Decompiled
 from drasp.errors import DraspError
 from drasp.language import Program, load_program, load_pruned
 from drasp.output_folder import MARK
-from drasp.records import CertificateRecord, FrontierRecord, Record, WrongFieldError, read_record
+from drasp.records import CertificateRecord, FrontierRecord, Record, read_record
 from drasp.report.examples import draw_examples, fitted_to_program
 from drasp.results.files import write_result
-from drasp.results.frontier import Frontier, has_names, html_table, interval_text
+from drasp.results.frontier import Frontier, has_names, interval_text
+from drasp.results.labelled import html_table
 from drasp.results.line import Line
+from drasp.rewriting.positions import within
 from drasp.tasks import TASKS, Task, load_task
 from drasp.transformer import Transformer
 from drasp.words import names_told, paragraph
@@ -76,7 +78,7 @@ class Result:
             raise DraspError(f"line {number}: the program's lines are 1 to {len(names)}")
         measured = self.evidence.lines if self.evidence else ()
         found = next((each for each in measured if each.line == names[number - 1]), None)
-        return Line(self.program, number, found)
+        return Line(self.program, number, found, self._reached)
 
     def __len__(self) -> int:
         return self.program.lines
@@ -92,7 +94,12 @@ class Result:
     @property
     def words(self) -> str:
         """What the program does, as a paragraph."""
-        return paragraph(self.program)
+        return paragraph(self._reached)
+
+    @cached_property
+    def _reached(self) -> Program:
+        """The program on the positions that inputs reach, as far as that is known."""
+        return within(self.program, self.task.reach if self.task else self.record.positions)
 
     def summary(self) -> str:
         """The verdict, and what it rests on, in one line."""
@@ -168,12 +175,7 @@ def _named(record: Record, program: Program, pruned: Program) -> FrontierRecord 
 
 
 def _evidence(record: Record) -> Evidence | None:
-    if record.causal is None:
-        return None
-    try:
-        return Evidence.from_json(json.loads(json.dumps(record.causal)))  # as a file would have it
-    except WrongFieldError as error:
-        raise DraspError(f"{MARK}: causal: {error}; make the result anew") from None
+    return Evidence.of_record(json.loads(json.dumps(record.causal)), MARK)  # as a file would have it
 
 
 def _shown(measure: object | None) -> str:
