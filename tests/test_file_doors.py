@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from drasp.errors import DraspError
 from drasp.input_files import read_bytes, read_json, read_tensors, read_text, read_together
-from drasp.output_folder import check_output_folder, reserved, write_file, write_files, write_into
+from drasp.output_folder import check_output_folder, remove_file, reserved, write_file, write_files, write_into
 
 
 def result(number: int, frontier: tuple[int, ...] = (), **more: str) -> dict[str, bytes]:
@@ -262,6 +262,16 @@ def test_two_processes_do_not_write_to_one_place(tmp_path):
         other.send_signal(signal.SIGKILL)
     write_files(tmp_path / "out", result(1))
     assert names(tmp_path) == ["out"]
+
+
+def test_a_file_is_taken_away_with_what_a_killed_run_has_left_beside_it(tmp_path):
+    """A search that has nothing more to keep takes its lock no more."""
+    file = tmp_path / "out.decompiling"
+    for name in (file.name, ".out.decompiling.drasp-lock", ".out.decompiling.drasp-new"):
+        (tmp_path / name).touch()
+    for _ in range(2):
+        remove_file(file)
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_reserved_is_free_again(tmp_path):

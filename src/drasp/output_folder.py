@@ -98,6 +98,12 @@ def write_file(file: Path, content: bytes) -> None:
             _remove(made)
 
 
+def remove_file(file: Path) -> None:
+    """Takes away a file that was written here, if it is there, and what a run has left beside it that was killed."""
+    with reserved(file) as place, _said_of(file):
+        place.unlink(missing_ok=True)
+
+
 def write_tensors_and_facts(file: Path, tensors: Mapping[str, Tensor], key: str, facts: Mapping[str, Any]) -> None:
     """Writes what `read_tensors_and_facts` reads: tensors, JSON in their header under a key, and a digest of both."""
     text = json.dumps(facts)

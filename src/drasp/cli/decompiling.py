@@ -119,7 +119,7 @@ def decompile(
     from drasp.doubts import doubts
     from drasp.estimate import estimate
     from drasp.input_files import is_there
-    from drasp.output_folder import check_output_folder, reserved
+    from drasp.output_folder import check_output_folder, remove_file, reserved
     from drasp.progress import pass_progress
     from drasp.report.examples import draw_examples
     from drasp.report.page import write_report
@@ -193,7 +193,7 @@ def decompile(
         with place:
             save_decompiled(result, out, model, draw_examples(result.program, its_task, transformer))
         for file in files.values():
-            file.unlink(missing_ok=True)
+            remove_file(file)
         return result, its_task
 
     records: list[Any] = []

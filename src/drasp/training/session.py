@@ -12,7 +12,7 @@ import torch
 
 from drasp.errors import DraspError
 from drasp.input_files import MAX_TENSORS, is_there, read_bytes
-from drasp.output_folder import check_output_folder, reserved, write_files
+from drasp.output_folder import check_output_folder, remove_file, reserved, write_files
 from drasp.tasks import Task
 from drasp.training.files import is_state_of, load_state, read_metrics, save_state, state_file, write_model
 from drasp.training.loop import TrainingProgress, TrainingRun
@@ -65,7 +65,7 @@ def train(
     except KeyboardInterrupt:
         save_state(file, recipe, run.state)
         raise InterruptedTrainingError(run.state.step) from None
-    file.unlink(missing_ok=True)
+    remove_file(file)
     return metrics
 
 
@@ -79,7 +79,7 @@ def check_place(out: Path, recipe: Recipe) -> None:
         file = state_file(out)
         with suppress(DraspError), reserved(out):
             if is_there(file) and read_metrics(out).recipe == recipe and is_state_of(file, recipe):
-                file.unlink()
+                remove_file(file)
         raise
 
 
