@@ -13,6 +13,7 @@ from drasp.doubts import doubts
 from drasp.errors import DraspError
 from drasp.language import parse, program_files
 from drasp.loading import fitted_task
+from drasp.results.result import load_result
 from drasp.tasks import load_task
 
 TASKS = """
@@ -118,6 +119,30 @@ def test_tokens_may_begin_with_a_dash(tmp_path):
     done = drasp("run", tmp_path / "dashes.drasp", "-1", "->", "--c", "--offset", "0")
     assert done.code == 0, done.err
     assert "token '--ofset' is not in the vocabulary" in fails("run", tmp_path / "dashes.drasp", "-1", "--ofset")
+
+
+def test_words_are_about_the_positions_that_inputs_reach(files, tmp_path):
+    """Inputs of task `place` have at most 6 tokens and the model 12 positions, of which it never learnt the others."""
+    places = 9.0 * torch.eye(4)[torch.arange(12) // 6]
+    for name, content in program_files(parse(TEXT, {"places": places})).items():
+        (tmp_path / name).write_bytes(content)
+    record = {"schema_version": 1, "method": "fast", "task": "place", "lines": 2}
+    reached = "`logits1` speaks for a where the position is 0, 1, 2, 3, 4 or 5"
+
+    def told(positions: int | None, *arguments: str) -> str:
+        (tmp_path / "result.json").write_text(json.dumps(record | {"positions": positions}))
+        done = drasp("explain", tmp_path, *arguments)
+        assert done.code == 0, done.err
+        return done.out
+
+    everywhere = f"{reached}; speaks for b where the position is 6, 7, 8, 9, 10 or 11. The answer"
+    for unknown in (None, 0, -1, 12, 10**9):
+        assert everywhere in told(unknown)
+    for found in (told(6), told(None, "--task", f"{files}/mine.py:place")):
+        assert f"{reached}. The answer" in found
+    assert f"{reached}.\n" in told(6, "1")
+    assert f"`logits1` {load_result(tmp_path)[1].words}. The answer" in load_result(tmp_path).words
+    assert load_result(tmp_path)[1].words == reached.removeprefix("`logits1` ")
 
 
 def test_verify_and_name_ask_for_the_task_and_explain_says_what_it_lacks(files, tmp_path):

@@ -107,6 +107,11 @@ def test_a_tensor_has_named_axes(result):
     assert tensor["a", "b"] == 0
     assert np.asarray(tensor).shape == (4, 4)
     assert result["s1"].tensor.axes[1].name == "key: pos"
+    scores = np.asarray(result["s1"].tensor)
+    seen = np.asarray(result["s1"].seen)
+    assert np.isnan(seen).sum() == 9 * 8 / 2  # keys behind the query
+    assert np.array_equal(seen[np.tri(9, dtype=bool)], scores[np.tri(9, dtype=bool)])
+    assert np.array_equal(result["logits1"].seen, tensor)
     for look in (lambda: result["a1"].tensor, result["a1"].plot):
         with pytest.raises(DraspError, match="line 2: a1 has no tensor; .* give an input"):
             look()

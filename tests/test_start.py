@@ -45,6 +45,33 @@ def test_version_and_completion(monkeypatch):
     assert drasp().out.split() == ["explain", "explore", "export"]
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("decompile tomita", ["tomita1", "tomita2", "tomita4", "tomita7"]),
+        ("decompile x --task tomita", [f"tomita{i}" for i in range(1, 8)]),
+        ("train D", ["D12", "D2", "D3", "D4"]),
+        ("verify result my", ["my-model"]),
+        ("decompile x --method ", ["fast", "ugs"]),
+        ("decompile x --accept c", ["causal"]),
+    ],
+)
+def test_models_tasks_and_choices_are_completed(words: str, found: list[str], monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-model").mkdir()
+    (tmp_path / "my-file").touch()
+    monkeypatch.setenv("_DRASP_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"drasp {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" "))))
+    assert sorted(drasp().out.split()) == found
+
+
+def test_without_a_command_there_is_the_help_and_nothing_else():
+    done = drasp()
+    assert "Commands" in done.out
+    assert done.err == ""
+
+
 def test_several_models_in_one_call(tmp_path):
     done = drasp("decompile", "bin_majority", ZOO / "tomita2", "--quick", "--out", tmp_path / "out")
     assert done.code == 0, done.err

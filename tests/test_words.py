@@ -1,6 +1,7 @@
 """Programs in words: sentences that a person would write of hand-written programs, whatever form the numbers have."""
 
 import json
+import random
 import re
 from pathlib import Path
 
@@ -11,14 +12,16 @@ from hypothesis import strategies as st
 
 from drasp.absence import absence
 from drasp.fitting.means import means_over
-from drasp.language import Interpreter, Program, parse
+from drasp.language import Interpreter, Program, check, parse
 from drasp.language.interpreter import pattern_of
 from drasp.language.syntax import Aggregate, ElementWise, Norm, Prediction, Project, Select
 from drasp.loading import load_model, resolve_model
+from drasp.rewriting.positions import within
 from drasp.sequences import Sequences
 from drasp.tasks import TASKS
 from drasp.translation import translate
 from drasp.words import names_told, paragraph, sentence, sentences
+from random_programs import random_program, randoms
 from unnamed import without_names
 
 HEADER = "vocab = [a, b, c, d, BOS, SEP, EOS, PAD]\nspecial = [BOS, SEP, EOS, PAD]\npositions = 24\n"
@@ -96,6 +99,52 @@ def test_the_position_that_is_named_is_the_one_attended_to(distance: int, scale:
     inputs = Sequences(torch.zeros(1, 20, dtype=torch.long), torch.arange(20)[None])
     weights = Interpreter.of(noisy).run(inputs, record=[pattern_of("a1")]).values[pattern_of("a1")][0]
     assert (weights[distance:].argmax(1) == torch.arange(20 - distance)).all()
+
+
+def test_a_position_that_has_most_of_the_weight_is_told_where_others_come_near_it():
+    """The lead over the next is small in the range of scores, as a trained model's often is."""
+    scores = torch.where(torch.arange(24)[None] == torch.arange(24)[:, None] - 2, 9.0, 0.0)
+    scores[:, 0] = torch.where(torch.arange(24) > 2, 8.5, scores[:, 0])
+    scores[0, 0], scores[1, 1] = 9.0, 9.0
+    made = parse(f"{HEADER}s1 = select(q=pos, k=pos, op=A1){HEAD}{SAY}", {"A1": scores})
+    assert sentence(made, made.statements[0]) == "leans towards the position 2 before"
+    flat = parse(f"{HEADER}s1 = select(q=pos, k=pos, op=A1){HEAD}{SAY}", {"A1": scores / 9})
+    assert (
+        sentence(flat, flat.statements[0])
+        == "leans towards positions by a table of the query's position and the key's position"
+    )
+
+
+@pytest.mark.parametrize("behind", [0.0, 9.0])
+def test_positions_that_no_input_reaches_do_not_count(behind: float):
+    """As in a model of 24 positions that was trained on inputs of 9 tokens: the others are flat, or noise."""
+    scores = torch.randn(24, 24, generator=torch.Generator().manual_seed(0)) * behind
+    scores[:9, :9] = 20.0 * (torch.arange(9)[None] == torch.arange(9)[:, None] - 2)
+    made = parse(f"{HEADER}s1 = select(q=pos, k=pos, op=A1){HEAD}{SAY}", {"A1": scores})
+    assert "position 2 before" not in sentence(made, made.statements[0])
+    reached = within(made, 9)
+    assert sentence(reached, made.statements[0]) == "looks for the position 2 before"
+    assert paragraph(reached).startswith("`a1` attends to the position 2 before, and takes the token there. ")
+
+
+def test_a_program_whose_function_takes_no_single_position_stays_whole():
+    header = HEADER.replace("24", "12")
+    made = parse(f"{header}h1 = element_wise_op(pos, func=compare)\nl1 = project(op=(a=1))\nprediction = softmax(l1)")
+    assert within(made, 1) is made
+    assert within(made, 2).n_positions == 2
+
+
+@given(randoms, st.integers(2, 12), st.integers(0, 2**31))
+def test_a_program_on_its_first_positions_gives_the_same_logits_there(rng: random.Random, count: int, seed: int):
+    whole = random_program(rng)
+    part = within(whole, count)
+    assert not check(part)
+    assert part.n_positions == min(count, whole.n_positions)
+    positions = torch.arange(part.n_positions)[None]
+    ids = torch.randint(len(whole.vocabulary), positions.shape, generator=torch.Generator().manual_seed(seed))
+    torch.testing.assert_close(
+        Interpreter(part, torch.float64)(ids, positions), Interpreter(whole, torch.float64)(ids, positions)
+    )
 
 
 def test_variables_are_called_by_what_they_are():

@@ -132,6 +132,7 @@ class Record:
     match_interval: tuple[float, float] | None = None
     samples: int | None = None
     task_accuracy: float | None = None
+    positions: int | None = None
     lines: int
     primitives: dict[str, dict[str, int]] | None = None
     pruned_match_accuracy: float | None = None

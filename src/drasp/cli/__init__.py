@@ -142,7 +142,10 @@ def _explained(error: Exception) -> int:
             said = f"{error.filename or 'output'}: {error.strerror or error}"
         case _ if hasattr(error, "format_message"):  # of typer: a wrong command line
             code = getattr(error, "exit_code", 2)
-            said = f"{getattr(error, 'format_message')()} (--help says what there is)"  # noqa: B009
+            wrong = getattr(error, "format_message")()  # noqa: B009
+            if not wrong:  # nothing was asked for, and the help was shown
+                return code
+            said = f"{wrong} (--help says what there is)"
         case MemoryError():
             said = "not enough memory"
         case RuntimeError() | ImportError() if "memory" in str(error) or "failed to map" in str(error):  # torch's

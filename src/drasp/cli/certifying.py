@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drasp.cli.options import MODEL_HELP, Json, NoProgress, ProgramPath, TaskName
+from drasp.cli.options import (
+    MODEL_HELP,
+    Json,
+    NoProgress,
+    ProgramPath,
+    TaskName,
+    model_names,
+    task_names,
+)
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
 
@@ -29,7 +37,10 @@ def certify(
     out: Annotated[
         Path, typer.Option(help="File for the certificate; its checker goes beside it.", show_default=False)
     ],
-    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help=MODEL_HELP, show_default=False)] = None,
+    model: Annotated[
+        str | None,
+        typer.Argument(autocompletion=model_names, metavar="[MODEL]", help=MODEL_HELP, show_default=False),
+    ] = None,
     task: TaskName = None,
     all_strings: Annotated[
         bool, typer.Option("--all-strings", help="Every string of ordinary tokens, not the task's inputs alone.")
@@ -71,7 +82,12 @@ def certify(
 def check_certificate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `drasp certify` wrote.", show_default=False)],
     task: Annotated[
-        str | None, typer.Option(help="The certificate's task, where it is your own: file.py:name.", show_default=False)
+        str | None,
+        typer.Option(
+            autocompletion=task_names,
+            help="The certificate's task, where it is your own: file.py:name.",
+            show_default=False,
+        ),
     ] = None,
     quiet: NoProgress = False,
     as_json: Json = False,

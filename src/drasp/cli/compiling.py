@@ -5,7 +5,13 @@ from typing import Annotated
 
 import typer
 
-from drasp.cli.options import MAX_SEED, ProgramPath, Quiet, one_thread
+from drasp.cli.options import (
+    MAX_SEED,
+    ProgramPath,
+    Quiet,
+    one_thread,
+    task_names,
+)
 from drasp.terminal import SafeConsole, say
 
 _TASK_HELP = "A task's name, or file.py:name: what to train on, and what the model's folder will say it is for."
@@ -14,7 +20,7 @@ _TASK_HELP = "A task's name, or file.py:name: what to train on, and what the mod
 def compile_(
     program: ProgramPath,
     out: Annotated[Path, typer.Option(help="Folder for the model; it must not exist.", show_default=False)],
-    task: Annotated[str | None, typer.Option(help=_TASK_HELP, show_default=False)] = None,
+    task: Annotated[str | None, typer.Option(autocompletion=task_names, help=_TASK_HELP, show_default=False)] = None,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of all that is random in a disguise.")] = 0,
     rotate: Annotated[bool, typer.Option("--rotate", help="Random bases of the stream and of all heads.")] = False,
     gains: Annotated[bool, typer.Option("--gains", help="Random layer-norm gains and biases, undone behind.")] = False,

@@ -18,7 +18,9 @@ from drasp.cli.options import (
     NoProgress,
     ProgramPath,
     TaskName,
+    among,
     hold,
+    model_names,
     on_device,
     one_thread,
 )
@@ -35,7 +37,13 @@ if TYPE_CHECKING:
 
 def decompile(
     models: Annotated[
-        list[str], typer.Argument(metavar="MODEL...", help=f"{MODEL_HELP} Of several, in turn.", show_default=False)
+        list[str],
+        typer.Argument(
+            autocompletion=model_names,
+            metavar="MODEL...",
+            help=f"{MODEL_HELP} Of several, in turn.",
+            show_default=False,
+        ),
     ],
     out: Annotated[
         Path, typer.Option(help="Folder for the program; of several models, OUT/MODEL.", show_default=False)
@@ -47,12 +55,23 @@ def decompile(
     ] = 1,
     min_match: Annotated[float, typer.Option(min=0, max=1, help="Share of inputs that must be answered alike.")] = 0.9,
     max_lines: Annotated[int, typer.Option(min=1, help="A program may have so many lines.")] = 40,
-    method: Annotated[str, typer.Option(help="fast, or ugs: the paper's own pruning, far slower.")] = "fast",
+    method: Annotated[
+        str,
+        typer.Option(autocompletion=among("fast", "ugs"), help="fast, or ugs: the paper's own pruning, far slower."),
+    ] = "fast",
     accept: Annotated[
-        str, typer.Option(help="causal: what does as the model does; answers: what answers alike, as in the paper.")
+        str,
+        typer.Option(
+            autocompletion=among("causal", "answers"),
+            help="causal: what does as the model does; answers: what answers alike, as in the paper.",
+        ),
     ] = "causal",
     naming: Annotated[
-        str, typer.Option(help="drasp, or paper: the paper's primitives, in its order and with its thresholds.")
+        str,
+        typer.Option(
+            autocompletion=among("drasp", "paper"),
+            help="drasp, or paper: the paper's primitives, in its order and with its thresholds.",
+        ),
     ] = "drasp",
     pick: Annotated[
         int | None,

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drasp.cli.options import ProgramPath
+from drasp.cli.options import (
+    ProgramPath,
+    task_names,
+)
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
 
@@ -38,7 +41,12 @@ def explain(
         int | None, typer.Argument(metavar="[LINE]", help="A line's number; else all.", show_default=False)
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="Whose inputs to look at; a result of drasp knows its own.", show_default=False)
+        str | None,
+        typer.Option(
+            autocompletion=task_names,
+            help="Whose inputs to look at; a result of drasp knows its own.",
+            show_default=False,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
 ) -> None:
@@ -52,6 +60,7 @@ def explain(
     """
     from drasp.language import load_program
     from drasp.records import read_record
+    from drasp.rewriting.positions import within
     from drasp.words import names_told, paragraph, sentences
 
     loaded, record = load_program(program), read_record(program)
@@ -62,19 +71,20 @@ def explain(
             f"{program}: {loaded.lines:,} lines, and at most {_MOST_TOLD} are told as a whole; "
             f"`drasp explain {program} LINE` tells one of them"
         )
+    its_task, missing = _task_of(program, task, loaded, record)
+    reached = within(loaded, its_task.reach if its_task else record and record.positions)
     if line is not None:
-        its_task, missing = _task_of(program, task, loaded, record)
-        _explain_line(program, loaded, line, its_task, record, as_json)
+        _explain_line(program, loaded, reached, line, its_task, record, as_json)
         if its_task is None:
             say(f"drasp: what changes without it is seen on inputs: {missing or 'name a task with --task'}", err=True)
     elif as_json:
         names = [statement.name for statement in loaded.statements]
-        said = dict(zip(names, sentences(loaded), strict=True))
-        say(json.dumps({"words": paragraph(loaded), "lines": said}, indent=2, ensure_ascii=False))
+        said = dict(zip(names, sentences(reached), strict=True))
+        say(json.dumps({"words": paragraph(reached), "lines": said}, indent=2, ensure_ascii=False))
     else:
         say(loaded)
         console = SafeConsole(highlight=False)
-        console.print(f"\n{paragraph(loaded)}", soft_wrap=not console.is_terminal)  # a terminal breaks words in two
+        console.print(f"\n{paragraph(reached)}", soft_wrap=not console.is_terminal)  # a terminal breaks words in two
         if record is not None and record.verdict is not None:
             grade = f" ({record.grade})" if record.grade else ""
             names = f", {names_told(record.primitives)}" if record.primitives else ""
@@ -82,7 +92,13 @@ def explain(
 
 
 def _explain_line(
-    place: Path, program: "Program", line: int, task: "Task | None", record: "Record | None", as_json: bool
+    place: Path,
+    program: "Program",
+    reached: "Program",
+    line: int,
+    task: "Task | None",
+    record: "Record | None",
+    as_json: bool,
 ) -> None:
     from drasp.absence import absence
     from drasp.causal import Evidence
@@ -98,7 +114,7 @@ def _explain_line(
         measured = Evidence.of_record(record.causal, place)
     statement = program.statements[line - 1]
     evidence = next((each for each in measured.lines if each.line == statement.name), None) if measured else None
-    shown = Line(program, line, evidence)
+    shown = Line(program, line, evidence, reached)
     without = absence(program, statement, task) if task else None
     tensor = shown.tensor if isinstance(statement, Select | Project | Norm) else None
     found = None
@@ -113,9 +129,9 @@ def _explain_line(
         content["evidence"], content["without"] = evidence and asdict(evidence), without and asdict(without)
         say(json.dumps(content | (asdict(found) if found else {}), indent=2, ensure_ascii=False))
         return
-    say(f"{shown}\n\nIn words: {whole_sentence(program, statement)}")
+    say(f"{shown}\n\nIn words: {whole_sentence(reached, statement)}")
     if tensor is not None:
-        say(f"\n{tensor}")
+        say(f"\n{shown.seen}")
     if evidence is not None:
         say(f"\nEvidence: {_evidence_words(evidence)}")
     elif measured is not None:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drasp.cli.decompiling import model_and_task
-from drasp.cli.options import MAX_SEED, Device, ProgramPath, TaskName, hold, on_device, one_thread
+from drasp.cli.options import (
+    MAX_SEED,
+    Device,
+    ProgramPath,
+    TaskName,
+    hold,
+    model_names,
+    on_device,
+    one_thread,
+)
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
 
@@ -17,7 +26,12 @@ if TYPE_CHECKING:
 
 def name(
     program: ProgramPath,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model whose answers count.", show_default=False)],
+    model: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=model_names, metavar="MODEL", help="The model whose answers count.", show_default=False
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the named program.", show_default=False)],
     task: TaskName = None,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of the inputs that are drawn.")] = 0,

@@ -1,17 +1,39 @@
 """Options that mean the same in every command that has them."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from drasp.cli.catalogue import catalogue
 from drasp.errors import DraspError
 
 MAX_SEED = 2**32 - 1
 MAX_SAMPLES = 1_000_000
 MODEL_HELP = "A GPT-2 folder, or the name of a zoo model."
-ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP, show_default=False)]
+
+
+def among(*names: str) -> Callable[[str], list[str]]:
+    """Names to what completes a shell's word by them."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def task_names(incomplete: str) -> list[str]:
+    """The start of a task to the names of drasp's own that begin so."""
+    return among(*(row[0] for row in catalogue()["tasks"]))(incomplete)
+
+
+def model_names(incomplete: str) -> list[str]:
+    """The start of a model to the zoo's names and the folders here that begin so."""
+    folders = [path.name for path in Path().iterdir() if path.is_dir() and not path.name.startswith(".")]
+    return sorted({*among(*(row[0] for row in catalogue()["zoo"]), *folders)(incomplete)})
+
+
+ModelName = Annotated[
+    str, typer.Argument(autocompletion=model_names, metavar="MODEL", help=MODEL_HELP, show_default=False)
+]
 ProgramPath = Annotated[
     Path,
     typer.Argument(metavar="PROGRAM", help="A .drasp file, or a folder that holds program.drasp.", show_default=False),
@@ -19,7 +41,10 @@ ProgramPath = Annotated[
 TaskName = Annotated[
     str | None,
     typer.Option(
-        "--task", help="A task's name, or file.py:name; a model or a result of drasp knows its own.", show_default=False
+        "--task",
+        autocompletion=task_names,
+        help="A task's name, or file.py:name; a model or a result of drasp knows its own.",
+        show_default=False,
     ),
 ]
 Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, or a device of torch's such as cuda.")]

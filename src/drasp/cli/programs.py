@@ -5,7 +5,13 @@ from typing import Annotated
 
 import typer
 
-from drasp.cli.options import Device, ModelName, ProgramPath, on_device
+from drasp.cli.options import (
+    Device,
+    ModelName,
+    ProgramPath,
+    on_device,
+    task_names,
+)
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
 
@@ -14,7 +20,10 @@ def translate(
     model: ModelName,
     out: Annotated[Path, typer.Option(help="Folder for the program.", show_default=False)],
     task: Annotated[
-        str | None, typer.Option(help="A task's name, or file.py:name; names the tokens.", show_default=False)
+        str | None,
+        typer.Option(
+            autocompletion=task_names, help="A task's name, or file.py:name; names the tokens.", show_default=False
+        ),
     ] = None,
     device: Device = "cpu",
 ) -> None:

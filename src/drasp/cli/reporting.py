@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-from drasp.cli.options import TaskName
+from drasp.cli.options import (
+    TaskName,
+    model_names,
+)
 from drasp.terminal import say
 
 ResultFolder = Annotated[
@@ -24,7 +27,11 @@ class Format(StrEnum):
 def report(
     folder: ResultFolder,
     model: Annotated[
-        str | None, typer.Option(help="The model, whose answers are shown beside the program's; else as recorded.")
+        str | None,
+        typer.Option(
+            autocompletion=model_names,
+            help="The model, whose answers are shown beside the program's; else as recorded.",
+        ),
     ] = None,
     task: TaskName = None,
 ) -> None:

@@ -5,7 +5,10 @@ from typing import Annotated
 
 import typer
 
-from drasp.cli.options import ProgramPath
+from drasp.cli.options import (
+    ProgramPath,
+    task_names,
+)
 from drasp.errors import DraspError
 from drasp.terminal import say
 
@@ -21,6 +24,7 @@ def export(
     task: Annotated[
         str | None,
         typer.Option(
+            autocompletion=task_names,
             help="Not the program's lines: the C-RASP program of this task's language, with a certificate that the "
             "program says the same on its strings.",
             show_default=False,
@@ -100,7 +104,10 @@ def language(
         typer.Argument(metavar="REGEX", help="One-letter symbols, | * + ? & and brackets.", show_default=False),
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="A language of drasp's own, by its task's name.", show_default=False)
+        str | None,
+        typer.Option(
+            autocompletion=task_names, help="A language of drasp's own, by its task's name.", show_default=False
+        ),
     ] = None,
     alphabet: Annotated[
         str | None, typer.Option(help="The letters; by default those of the expression.", show_default=False)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drasp.cli.catalogue import catalogue
-from drasp.cli.options import MAX_SEED, Device, Quiet, hold, on_device
+from drasp.cli.options import (
+    MAX_SEED,
+    Device,
+    Quiet,
+    hold,
+    on_device,
+    task_names,
+)
 from drasp.terminal import SafeConsole, say
 
 if TYPE_CHECKING:
@@ -28,7 +35,12 @@ def tasks() -> None:
 
 
 def train(
-    task: Annotated[str, typer.Argument(help="A task's name, or file.py:name for your own.", show_default=False)],
+    task: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=task_names, help="A task's name, or file.py:name for your own.", show_default=False
+        ),
+    ],
     layers: Annotated[int | None, typer.Option(help="Layers [default: 1]", show_default=False)] = None,
     heads: Annotated[int | None, typer.Option(help="Heads in each layer [default: 1]", show_default=False)] = None,
     dim: Annotated[int | None, typer.Option(help="Model dimension [default: 16]", show_default=False)] = None,

@@ -79,6 +79,7 @@ def picked(search: Search, graph: Graph, min_match: float, accept: Accept, namin
         pick=pick,
         final=final,
         task_accuracy=fresh.right(answering(final.program)),
+        positions=search.task.reach,
         passes=tuple(search.progress.passes),
         norms_constant=len(graph.norms),
         norms_kept=tuple(str(receiver) for receiver in norm_lines(graph)),

@@ -60,6 +60,7 @@ class Decompiled:
     pick: Point
     final: Point
     task_accuracy: Share
+    positions: int
     passes: tuple[PassRecord, ...]
     norms_constant: int
     norms_kept: tuple[str, ...]
@@ -120,6 +121,7 @@ class Decompiled:
             match_interval=self.final.match.interval,
             samples=self.final.match.total,
             task_accuracy=self.task_accuracy.value if self.task_accuracy.total else None,
+            positions=self.positions,
             lines=self.final.lines,
             primitives=count_primitives(self.program),
             pruned_match_accuracy=self.pick.match.value,

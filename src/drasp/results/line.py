@@ -27,11 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A line of a program by its number; `evidence` is what was measured of it, where something was."""
+    """A line of a program by its number; `evidence` is what was measured of it, where something was.
+
+    `reached` is the program on the positions that inputs reach, where these are known: what is said of the line is said
+    of these, as a model may never have learnt the others.
+    """
 
     program: Program
     number: int
     evidence: LineEvidence | None = None
+    reached: Program | None = None
 
     @property
     def statement(self) -> Statement:
@@ -48,7 +53,7 @@ class Line:
     @property
     def words(self) -> str:
         """What the line does, in a sentence without its subject: `looks for the position before`."""
-        return sentence(self.program, self.statement)
+        return sentence(self.reached or self.program, self.statement)
 
     @cached_property
     def tensor(self) -> Labelled:
@@ -76,6 +81,18 @@ class Line:
                 raise DraspError(f"line {self.number}: {other.name} has no tensor; {what}")
         values = Interpreter.of(self.program).ops[self.name].detach().cpu().numpy()
         return Labelled(f"line {self.number}: op of {self.name}", values, axes)
+
+    @property
+    def seen(self) -> Labelled:
+        """The tensor; from position to position NaN where the key is behind the query, which never sees it."""
+        found = self.tensor
+        match self.statement:
+            case Select(query=Operand("pos"), key=Operand("pos")):
+                return Labelled(
+                    found.title, np.where(np.tri(*found.shape, dtype=bool), found.values, np.nan), found.axes
+                )
+            case _:
+                return found
 
     def on(self, tokens: str | Sequence[str | int], offset: int = 0) -> Labelled:
         """The line's value on an input: a row for each position. A select's scores are NaN where nothing is seen."""
@@ -109,7 +126,7 @@ class Line:
     def plot(self, tokens: str | Sequence[str | int] | None = None, offset: int = 0) -> "Figure":
         """The tensor; or on an input the value, for an aggregate its attention. Needs `drasp[figures]`."""
         if tokens is None:
-            return self.tensor.plot()
+            return self.seen.plot()
         look = self.attention if isinstance(self.statement, Aggregate) else self.on
         return look(tokens, offset).plot()
 

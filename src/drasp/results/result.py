@@ -18,6 +18,7 @@ from drasp.results.files import write_result
 from drasp.results.frontier import Frontier, has_names, interval_text
 from drasp.results.labelled import html_table
 from drasp.results.line import Line
+from drasp.rewriting.positions import within
 from drasp.tasks import TASKS, Task, load_task
 from drasp.transformer import Transformer
 from drasp.words import names_told, paragraph
@@ -77,7 +78,7 @@ class Result:
             raise DraspError(f"line {number}: the program's lines are 1 to {len(names)}")
         measured = self.evidence.lines if self.evidence else ()
         found = next((each for each in measured if each.line == names[number - 1]), None)
-        return Line(self.program, number, found)
+        return Line(self.program, number, found, self._reached)
 
     def __len__(self) -> int:
         return self.program.lines
@@ -93,7 +94,12 @@ class Result:
     @property
     def words(self) -> str:
         """What the program does, as a paragraph."""
-        return paragraph(self.program)
+        return paragraph(self._reached)
+
+    @cached_property
+    def _reached(self) -> Program:
+        """The program on the positions that inputs reach, as far as that is known."""
+        return within(self.program, self.task.reach if self.task else self.record.positions)
 
     def summary(self) -> str:
         """The verdict, and what it rests on, in one line."""

@@ -198,10 +198,15 @@ class Task:
     @cached_property
     def n_positions(self) -> int:
         """How many positions a model must have: those that there are, or those that drawn inputs take up."""
-        if self.limit is not None:
-            return self.limit
-        assert isinstance(self.offsets, tuple), "a task whose offsets depend on lengths says what room there is"
-        return self._from_source(lambda: self.source.longest) + max(self.offsets)
+        return self.reach if self.limit is None else self.limit
+
+    @cached_property
+    def reach(self) -> int:
+        """How many positions drawn inputs take up; where offsets depend on lengths, all that there are."""
+        if isinstance(self.offsets, tuple):
+            return self._from_source(lambda: self.source.longest) + max(self.offsets)
+        assert self.limit is not None, "a task whose offsets depend on lengths says what room there is"
+        return self.limit
 
     def pool(
         self,

@@ -17,6 +17,7 @@ Matrix = Float[np.ndarray, "rows columns"]
 Mask = Bool[np.ndarray, "rows columns"]
 
 ALIKE = "all positions alike"
+_MOST = 0.5  # of the weight
 _OVERLAP = 0.9  # of attention weights, from which on a pattern is what a select looks for
 _CLEAR = 4.0  # a lead of the best key that leaves the others little
 _FLAT = 0.5  # scores that differ by less are all alike
@@ -80,14 +81,19 @@ def _ranked_positions(scores: Float[np.ndarray, " columns"], divided: bool) -> L
 
 
 def _pattern(scores: Matrix, query: str, causal: bool, divided: bool) -> Look | None:
-    """The pattern whose weights overlap most with those of the scores; else with those of the highest scores alone."""
+    """The pattern whose weights overlap most with those of the scores; else with those of the highest scores alone.
+
+    Else the pattern of the best key, where that has more than half of the weight.
+    """
     count = min(scores.shape)
     scores = scores[:count, :count]
     seen = np.tri(count, dtype=bool) if causal else np.ones((count, count), bool)
-    own, highest = _weights(scores, seen), _highest(scores, seen)
+    own = _weights(scores, seen)
     if not divided and (found := _best(own, query, seen, causal)):
         return Look(found, sharp=True)
-    found = _best(highest, query, seen, causal)
+    found = _best(_highest(scores, seen, _STEP), query, seen, causal)
+    if not found and not divided and np.mean(own.max(1) > _MOST) >= _OVERLAP:
+        found = _best(_highest(scores, seen, 0.0), query, seen, causal)
     return Look(found, sharp=False) if found else None
 
 
@@ -143,12 +149,12 @@ def _weights(scores: Matrix, seen: Mask) -> Matrix:
     return weights / weights.sum(1, keepdims=True)
 
 
-def _highest(scores: Matrix, seen: Mask) -> Matrix:
-    """All weight on the highest scores."""
+def _highest(scores: Matrix, seen: Mask, step: float) -> Matrix:
+    """All weight on the highest scores: those that are less than a step below the first, as a part of their range."""
     masked = np.where(seen, scores, -np.inf)
     lowest = np.where(seen, scores, np.inf).min(1, keepdims=True)
     top = masked.max(1, keepdims=True)
-    chosen = masked >= top - _STEP * (top - lowest)
+    chosen = masked >= top - step * (top - lowest)
     return chosen / chosen.sum(1, keepdims=True)
 
 
