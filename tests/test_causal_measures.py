@@ -15,6 +15,7 @@ from drasp.causal.attention import _places, looks_of
 from drasp.causal.complement import Rest
 from drasp.causal.means import with_means
 from drasp.causal.measures import (
+    BinMean,
     Cases,
     Measure,
     alike,
@@ -595,11 +596,11 @@ def test_ties_count_for_the_model_between_two_tokens():
 
 
 def test_what_a_number_says():
-    assert status_of(0.95, 400, 0.93) == "passed"
-    assert status_of(0.95, EVIDENCE.fewest_cases - 1, 0.93) == "untested"
-    assert status_of(0.89, 400, 0.86) == "failed"
-    assert status_of(0.92, 60, 0.82) == "failed"
-    assert status_of(None, 0, 0.0, possible=False) == "not_applicable"
+    assert status_of(BinMean(0.95, 400, (0.93, 0.97))) == "passed"
+    assert status_of(BinMean(0.95, EVIDENCE.fewest_cases - 1, (0.93, 0.97))) == "untested"
+    assert status_of(BinMean(0.89, 400, (0.86, 0.92))) == "failed"
+    assert status_of(BinMean(0.92, 60, (0.82, 0.97))) == "failed"
+    assert status_of(BinMean(None, 0, None), possible=False) == "not_applicable"
     cases = Cases(torch.tensor([1.0, 0.5, 1.0]), torch.zeros(3), torch.tensor([3, 60, 70]))
     found = cases.measure(((1, 50), (51, 100)))
     assert (found.value, found.n, found.status) == (pytest.approx(5 / 6), 3, "untested")

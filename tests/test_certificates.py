@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 
 from command import drasp, fails
 from drasp.certificates import Certificate, certified, certify, check_certificate
-from drasp.certificates.checker import content_digest, packed, unpacked
+from drasp.certificates.checker import content_digest, packed, recomputed, unpacked
 from drasp.certificates.inputs import RULES, all_inputs, framed, how_many
 from drasp.certificates.standalone import standalone_checker
 from drasp.certificates.tree import Listed, Words
@@ -495,6 +495,16 @@ def _with_automaton(content: dict) -> None:
     content["found"] = json.loads(json.dumps(content["found"]))
 
 
+def _looked_at(offsets: list[list[int]]) -> Callable[[dict], None]:
+    """What is found is true of these offsets, and is less than what the certificate claims."""
+
+    def tamper(content: dict) -> None:
+        content["claim"]["offsets"] = offsets
+        content["found"] = json.loads(json.dumps(recomputed(content)))
+
+    return tamper
+
+
 _TAMPERINGS = {
     "digest": lambda c: c.update(drasp_version="9.9"),
     "weight": lambda c: _with_weight(c, "h.0.mlp.c_fc.weight"),
@@ -511,7 +521,49 @@ _TAMPERINGS = {
     "no name": lambda c: c["task"].pop("name"),
     "assumptions": lambda c: c.update(assumptions="none"),
     "array": lambda c: c["program"]["library"]["op of logits1"].update(shape=[9, 10**9]),
+    "less room": _looked_at([[0, 3]]),
+    "offset twice": _looked_at([[0, 8], [0, 8]]),
+    "before 0": _looked_at([[-1, 8]]),
+    "nowhere": lambda c: c["claim"].update(offsets=[]),
+    "not all strings": lambda c: c["claim"].update(all_strings=0),
+    "no end": lambda c: c["claim"].update(length=10**30, offsets=[[0, 10**30]]),
+    "positions": lambda c: c["program"].update(n_positions=10**15),
+    "said beside": lambda c: c["claim"].update(offset="all"),
+    "model said beside": lambda c: c["model"].update(name="another"),
+    "no heads": lambda c: c["model"]["layers"][0].update(heads=0),
+    "endless factor": lambda c: c["model"]["layers"][0].update(scale=float("inf")),
+    "no text": lambda c: c["task"].update(name=["abcde"]),
+    "version": lambda c: c.update(schema_version=2.0),
 }
+
+
+def test_a_certificate_that_names_something_twice_is_refused(abcde, tmp_path):
+    """Readers of JSON do not agree on which of the two is meant."""
+    file = tmp_path / "c.json"
+    abcde.save(file)
+    file.write_text(file.read_text().replace('"found": {', '"found": {"inputs": 1},\n "found": {', 1))
+    with pytest.raises(DraspError, match="names 'found' twice"):
+        check_certificate(file)
+    assert "names 'found' twice" in _standalone(file).stdout
+
+
+def test_the_checker_says_which_offsets_it_looked_at(abcde, tmp_path):
+    """It does not know which ones the task has: that these are all is for drasp to check."""
+    file = tmp_path / "c.json"
+    abcde.save(file)
+    for offsets, said in (
+        ([[5, 8]], "at offset 5: "),
+        ([[0, 8], [1, 8]], "at offsets 0 to 1: "),
+        ([[0, 8], [2, 5]], "at 2 offsets from 0 on as far as there is room: "),
+    ):
+        content = json.loads(file.read_text())
+        _looked_at(offsets)(content)
+        content["digest"] = content_digest(content)
+        changed = file.with_name("changed.json")
+        changed.write_text(json.dumps(content))
+        assert f"program against the model, {said}proved for all" in _standalone(changed).stdout
+        with pytest.raises(DraspError, match="offsets are neither 0 alone nor all that the task has"):
+            check_certificate(changed)
 
 
 def test_the_checker_needs_numpy_alone_and_no_name_twice():

@@ -137,6 +137,18 @@ def test_functions_of_the_library_lie_within_bounds_that_are_narrow(function, va
     assert widest < 1e-12
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e-315, 5e-324])
+def test_logits_that_underflow_lie_within_their_bounds(size):
+    """A share of the smallest number that float64 has is 0 in float64, which is not said; the true logit is above 0."""
+    text = _FUNCTIONS.replace("VARIABLES", "a").replace("FUNCTION", "no_op")
+    program = parse(text.strip(), {"R": torch.eye(3, dtype=torch.float64) * size})
+    tree = _tree(3, 2, 3)
+    side = _program_side(program, tree, 0)
+    _assert_inside(side, tree, lambda ids: program_logits(program, ids, 0))
+    for _, value, error in _all_logits(side, tree):
+        assert not answers(BoundedLogits(value[None], error[None]), "sigmoid").certain.all() or value.max() == size
+
+
 def test_every_function_of_the_library_has_bounds():
     assert set(FUNCTIONS) == set(function_primitives())
 

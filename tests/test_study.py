@@ -83,10 +83,14 @@ def opened(study: Study, folder: Path) -> Store:
     return store
 
 
+def records_of(store: Store) -> list[dict[str, Any]]:
+    return [store.record(unit_id) for unit_id in sorted(store.finished())]
+
+
 def told(store: Store) -> dict[str, Any]:
     """All records and files, but for times and memory."""
     found = {}
-    for record in store.records():
+    for record in records_of(store):
         for measured in ("seconds", "processor_seconds", "peak_memory_mb"):
             record.pop(measured, None)
         found[record["id"]] = record
@@ -414,7 +418,7 @@ def test_tables_count_what_the_records_say(tmp_path):
         save_file(
             {"R1": base * (-1) ** (seed // 2), "F1": torch.randn(3, 3)}, store.units / unit.id / "pruned.safetensors"
         )
-    tables = {table.key: table for table in all_tables(list(store.records()), store.units)}
+    tables = {table.key: table for table in all_tables(records_of(store), store.units)}
     assert len(tables["a1"].rows) == len(tables["b"].rows) == 8
     # Of seeds 0 to 2, which are decompiled, 0 and 2 have the same graph, and tensors of opposite sign.
     (row,) = tables["c"].rows
@@ -450,7 +454,7 @@ def test_the_study_that_was_begun_goes_on_and_its_tables_are_of_its_records(tmp_
     folder = ROOT / "studies" / "results" / "seeds"
     study, store = read_study(ROOT / "studies" / "seeds.toml"), Store(folder)
     known = {unit.id: unit for unit in study.units()}
-    records = list(store.records())
+    records = records_of(store)
     plan = Agenda.of(study, store)
     assert plan.finished == {record["id"] for record in records} <= known.keys()
     assert all(known[record["id"]].to_json()["spec"] == record["spec"] for record in records)
@@ -494,7 +498,7 @@ def test_ten_thousand_units_take_seconds(tmp_path):
     assert len(sweep(study, store, 1).finished) == 10_000
     resumed = time.process_time() - began
     began = time.process_time()
-    assert all_tables(list(store.records()), store.units)
+    assert all_tables(records_of(store), store.units)
     tabulated = time.process_time() - began
     print(f"planned {planned:.1f} s, resumed {resumed:.1f} s, tabulated {tabulated:.1f} s")
     assert max(planned, resumed) < 10

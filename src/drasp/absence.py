@@ -10,7 +10,7 @@ from drasp.edits import CUT, Edit, Replaced
 from drasp.fitting.means import means_over
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import Aggregate, ElementWise, Norm, Prediction, Project, Select, Statement
-from drasp.measure import agreeing, predictions
+from drasp.measure import agreeing, answer_text, differ_at, predictions
 from drasp.sequences import Sequences
 from drasp.tasks import Task
 
@@ -49,15 +49,15 @@ _HOW = {
 
 
 @torch.no_grad()
-def absence(program: Program, statement: Statement, task: Task, seed: int = 0) -> Absence | None:
+def absence(program: Program, statement: Statement, task: Task) -> Absence | None:
     """Runs a program with and without a line on inputs of a task; None for the prediction, without which it is none."""
     if isinstance(statement, Prediction):
         return None
-    inputs = task.pool(_INPUTS, np.random.default_rng(seed))
+    inputs = task.pool(_INPUTS, np.random.default_rng(0))
     interpreter, name = Interpreter.of(program), statement.name
     edit: Edit = CUT
     if not isinstance(statement, Select | Project):
-        edit = Replaced(_mean(interpreter, name, task, seed))
+        edit = Replaced(_mean(interpreter, name, task))
     same = torch.ones(len(inputs), dtype=torch.bool)
     first: tuple[int, int, Tensor, Tensor] | None = None  # the size of an input, its row, and both answers
     for rows, batch in inputs.batches():
@@ -73,22 +73,16 @@ def absence(program: Program, statement: Statement, task: Task, seed: int = 0) -
     if first is None:
         return Absence(_HOW[type(statement)], len(inputs), 0)
     size, row, said, other = first
-    differs = (said != other if said.ndim == 1 else (said != other).any(-1)) & inputs.counted[row, : len(said)]
+    differs = differ_at(said, other) & inputs.counted[row, : len(said)]
     position = int(differs.nonzero()[0, 0])
     names = program.vocabulary.tokens
     tokens = tuple(names[i] for i in inputs.ids[row, :size].tolist())
-    answers = (_answer(each[position], names) for each in (said, other))
+    answers = (answer_text(each[position], names) for each in (said, other))
     return Absence(_HOW[type(statement)], len(inputs), changed, tokens, position, *answers)
 
 
-def _mean(interpreter: Interpreter, name: str, task: Task, seed: int) -> Tensor:
+def _mean(interpreter: Interpreter, name: str, task: Task) -> Tensor:
     """A variable's mean over all positions of other inputs, those behind their ends left out."""
-    inputs = task.pool(_INPUTS, np.random.default_rng(seed + 1))
+    inputs = task.pool(_INPUTS, np.random.default_rng(1))
     runs = ((interpreter.run(Sequences(b.ids, b.positions), record=[name]), b.real) for _, b in inputs.batches())
     return means_over((run.values, real) for run, real in runs)[name]
-
-
-def _answer(answer: Tensor, names: tuple[str, ...]) -> str:
-    if answer.ndim == 0:
-        return names[int(answer)]
-    return " ".join(name for name, yes in zip(names, answer.tolist(), strict=True) if yes) or "nothing"

@@ -42,6 +42,12 @@ class Fields:
                 known = ", ".join(get_args(NormKind))
                 raise DraspError(f"{self.where}: expected {key} to be one of {known}, found {other!r}")
 
+    def check_sizes(self, **found: int) -> None:
+        """Refuses sizes that are not those of the tensors, as far as the configuration says any."""
+        for key, value in found.items():
+            if self.config.get(key) not in (None, value):
+                raise DraspError(f"{self.where}: {key} is {self.config[key]!r}, but by its tensors it is {value}")
+
     def activation(self, key: str) -> str:
         return known_activation(self.config.get(key, "gelu_new"), key, self.where)
 

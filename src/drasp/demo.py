@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
+from drasp.cli.options import one_thread
 from drasp.cli.show import print_frontier, print_program
 from drasp.cli.tables import print_trace
-from drasp.cli.threads import one_thread
 from drasp.decompiler.pipeline import decompile
 from drasp.language import Interpreter
 from drasp.loading import resolve_model

@@ -29,6 +29,7 @@ _DEEPEST = 100  # lists and objects inside each other
 _ATTEMPTS = 10  # to read several files of a folder while others write it
 
 T = TypeVar("T")
+Pairs = Callable[[list[tuple[str, Any]]], dict[str, Any]]
 
 
 def read_bytes(file: Path, limit: int, expected: str = "a file") -> bytes:
@@ -75,9 +76,9 @@ def decoded(content: bytes, file: Path) -> str:
         raise DraspError(f"{file}: not a UTF-8 text (byte {error.start})") from None
 
 
-def read_json(file: Path, expected: str = "a JSON object") -> dict[str, Any]:
-    """The object that a JSON file holds."""
-    return json_object(read_bytes(file, MAX_JSON, expected), file, expected)
+def read_json(file: Path, expected: str = "a JSON object", pairs: Pairs | None = None) -> dict[str, Any]:
+    """The object that a JSON file holds; `pairs` makes each object of its names and values."""
+    return json_object(read_bytes(file, MAX_JSON, expected), file, expected, pairs)
 
 
 def read_json_if_there(file: Path, expected: str = "a JSON object") -> dict[str, Any] | None:
@@ -85,11 +86,13 @@ def read_json_if_there(file: Path, expected: str = "a JSON object") -> dict[str,
     return None if content is None else json_object(content, file, expected)
 
 
-def json_object(content: bytes | str, file: Path, expected: str = "a JSON object") -> dict[str, Any]:
-    """A JSON text to its object."""
+def json_object(
+    content: bytes | str, file: Path, expected: str = "a JSON object", pairs: Pairs | None = None
+) -> dict[str, Any]:
+    """A JSON text to its object; `pairs` makes each object of its names and values."""
     try:
         text = content if isinstance(content, str) else decoded(content, file)
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=pairs)
         _check_json(found, 0)
     except (ValueError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)

@@ -62,9 +62,9 @@ def from_lens(tensors: Mapping[str, Tensor], config: Mapping[str, Any], where: s
     unembedding = state.take("unembed.W_U", d_model, None).T
     unembedding_bias = state.take("unembed.b_U", len(unembedding))
     n_vocab = max(len(embedding), len(unembedding))
-    _compare(config, where, n_layers=n_layers, d_model=d_model)
+    fields.check_sizes(n_layers=n_layers, d_model=d_model)
     if n_layers:
-        _compare(config, where, n_heads=n_heads, d_head=d_head)
+        fields.check_sizes(n_heads=n_heads, d_head=d_head)
     if "act_fn" not in config and d_hidden:
         raise DraspError(f"{where}: the file does not say which activation its MLPs have; give --activation")
 
@@ -210,13 +210,6 @@ def _norm(tensors: Mapping[str, Tensor], config: Mapping[str, Any], where: str) 
     if has_gains and (NORMS[said] == "none" or (NORMS[said] == "rms" and has_biases)):
         raise DraspError(f"{where}: normalization_type is {said!r}, but there is a tensor ln_final.w or ln_final.b")
     return NORMS[said], has_gains
-
-
-def _compare(config: Mapping[str, Any], where: str, **found: int) -> None:
-    """What the configuration says of sizes is what the tensors have."""
-    for key, value in found.items():
-        if config.get(key) not in (None, value):
-            raise DraspError(f"{where}: {key} is {config[key]!r}, but by its tensors it is {value}")
 
 
 def _padded(tensor: Tensor, rows: int, filling: float = 0.0) -> Tensor:

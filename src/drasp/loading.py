@@ -46,12 +46,16 @@ def load_model(source: ModelSource, device: torch.device | str | None = None) ->
     return model_files.load_model(resolve_model(source) if isinstance(source, str | Path) else source, device)
 
 
-def load_model_and_task(model: str, task_name: str | None) -> tuple[Transformer, Task | None]:
-    """The task is the one named, or the one that the model's folder names; it must fit the model."""
-    folder = resolve_model(model)
-    transformer = model_files.load_model(folder)
-    task = load_task(task_name) if task_name else task_of_model(folder)
-    return transformer, None if task is None else fitted_task(task, transformer, model)
+def load_model_and_task(model: ModelSource, task: Task | str | Path | None = None) -> tuple[Transformer, Task | None]:
+    """A model and the task that is given, or else the one that the model's folder names; it must fit the model."""
+    folder = resolve_model(model) if isinstance(model, str | Path) else None
+    transformer = model_files.load_model(model if folder is None else folder)
+    if task is not None:
+        found = load_task(task)
+    else:
+        found = None if folder is None else task_of_model(folder)
+    name = "the model" if folder is None else str(model)
+    return transformer, None if found is None else fitted_task(found, transformer, name)
 
 
 def fitted_task(task: Task, transformer: Transformer, model: str) -> Task:

@@ -1,7 +1,7 @@
 """How often a model is right, and how often two models say the same: by whole inputs, with an interval."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -73,10 +73,19 @@ def margins(logits: Float[Tensor, "*batch n_vocab"], output: Output) -> Float[Te
 
 def agreeing(a: Predictions, b: Predictions, counted: Bool[Tensor, "n width"]) -> Bool[Tensor, " n"]:
     """Which inputs have the same predictions at all positions that count."""
-    same = a == b
-    if same.ndim == 3:
-        same = same.all(-1)
-    return (same | ~counted).all(-1)
+    return ~(differ_at(a, b) & counted).any(-1)
+
+
+def differ_at(a: Tensor, b: Tensor) -> Bool[Tensor, "*places"]:
+    """The places at which predictions are not the same; those with several tokens, in any of them."""
+    return (a != b).any(-1) if a.dtype == torch.bool else a != b
+
+
+def answer_text(answer: Tensor, names: Sequence[str]) -> str:
+    """What is predicted at a position: the token, or `{a b}` where several may come next."""
+    if answer.ndim == 0:
+        return names[int(answer)]
+    return "{" + " ".join(name for name, yes in zip(names, answer.tolist(), strict=True) if yes) + "}"
 
 
 def share(which: Bool[Tensor, " n"], every: bool = False) -> Share:
@@ -110,9 +119,3 @@ def correct(model: Model, inputs: Inputs, output: Output) -> Bool[Tensor, " n"]:
         assert batch.targets is not None
         right[rows] = agreeing(said, batch.targets, batch.counted)
     return right
-
-
-def match_accuracy(model: Model, other: Model, inputs: Inputs, output: Output) -> Share:
-    """The share of inputs on which two models agree at all positions that count."""
-    same = agreeing(predict(model, inputs, output), predict(other, inputs, output), inputs.counted)
-    return share(same, inputs.every)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from drasp.configuration import known_activation
+from drasp.configuration import Fields, known_activation
 from drasp.errors import DraspError
 from drasp.transformer import Shape
 
@@ -52,10 +52,9 @@ def from_nanogpt(
         activation=known_activation(config.get("activation", "gelu"), "activation", where),
         tied=is_tied,
     )
-    sizes = {"n_layer": shape.n_layers, "n_embd": d_model, "vocab_size": n_vocab, "block_size": shape.n_positions}
-    for key, value in sizes.items():
-        if config.get(key) not in (None, value):
-            raise DraspError(f"{where}: {key} is {config[key]!r}, but by its tensors it is {value}")
+    Fields(config, where).check_sizes(
+        n_layer=shape.n_layers, n_embd=d_model, vocab_size=n_vocab, block_size=shape.n_positions
+    )
     if is_tied:
         named.pop(_OUT, None)
     # Without biases, all of them are missing.

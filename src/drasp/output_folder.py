@@ -80,13 +80,13 @@ def write_files(folder: Path, files: Mapping[str, bytes], new: bool = False) -> 
 
 
 def write_into(folder: Path, files: Mapping[str, bytes], replaced: re.Pattern[str]) -> None:
-    """Files into a folder that may hold others: those with names of the pattern go, in one move with what comes."""
+    """Writes files to a folder that may hold others: those with names of the pattern go, in the same move."""
     with reserved(folder):
         _write_folder(folder, files, lambda name: not replaced.fullmatch(name))
 
 
 def write_file(file: Path, content: bytes) -> None:
-    """A file, in the place of one that may be there."""
+    """Writes a file, in the place of one that may be there."""
     with reserved(file) as place, _said_of(file):
         if place.exists() and not place.is_file():
             raise DraspError(f"{file}: expected a place for a file, found {found_at(place)}")
@@ -99,7 +99,7 @@ def write_file(file: Path, content: bytes) -> None:
 
 
 def write_tensors_and_facts(file: Path, tensors: Mapping[str, Tensor], key: str, facts: Mapping[str, Any]) -> None:
-    """What `read_tensors_and_facts` reads: tensors, JSON in their header under a key, and a digest of both."""
+    """Writes what `read_tensors_and_facts` reads: tensors, JSON in their header under a key, and a digest of both."""
     text = json.dumps(facts)
     write_file(file, save(dict(tensors), {key: text, "digest": content_digest(text, tensors)}))
 

@@ -12,7 +12,7 @@ from drasp.records import PassRecord
 
 @contextmanager
 def pass_progress(console: Console, expected: Estimate | None = None) -> Iterator[Callable[[PassRecord], None]]:
-    """What the decompiler does. On a terminal the running pass has one line that changes; else every step has one.
+    """A function that shows each step of a pass: on a terminal in a line a pass, which changes; else a line a step.
 
     Where it is known how long such runs take, the line says how long it usually takes from here.
     """

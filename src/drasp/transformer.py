@@ -62,6 +62,10 @@ class Shape:
         whole = self.n_heads * self.head_width == self.d_model
         return whole and self.norm == "layer" and self.d_hidden > 0 and not self.unembedding_bias
 
+    @property
+    def n_weights(self) -> int:
+        return sum(math.prod(size) for size in self.weight_shapes().values())
+
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Every tensor of the model by its Hugging Face name."""
         d, hidden, heads = self.d_model, self.d_hidden, self.n_heads * self.head_width

@@ -6,10 +6,7 @@ from pathlib import Path
 from drasp.loading import ZOO_FOLDER
 from drasp.tasks import TASKS
 from drasp.training.files import read_metrics
-from drasp.training.recipe import OFFSETS, Metrics
-
-# Accuracy at the longest lengths from which a model counts as length-generalising.
-GENERALISES = 0.9
+from drasp.training.recipe import GENERALISES, OFFSETS, Metrics
 
 
 @dataclass(frozen=True)

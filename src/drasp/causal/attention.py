@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from drasp.causal.measures import Measure, status_of, weighted_mean
+from drasp.causal.measures import Measure, measured, weighted_mean
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.trials import Pairs, Trials
 from drasp.edits import Edit, Replaced
@@ -71,11 +71,7 @@ def _measure(trials: Trials, looks: Sequence[Looks], overlaps: list[Tensor]) -> 
     weights = torch.cat([found.weights.double().sum(1) for found in looks])
     shares = torch.cat([(found.weights * o).double().sum(1) for found, o in zip(looks, overlaps, strict=True)])
     values, lengths = shares / weights.clamp(min=1e-300), torch.cat([pairs.lengths for pairs in trials.batches])
-    whole = weighted_mean(values, weights)
-    inside = {f"{low}-{high}": (lengths >= low) & (lengths <= high) for low, high in trials.task.bins}
-    by_length = {name: weighted_mean(values[rows], weights[rows]) for name, rows in inside.items()}
-    lower = whole.interval[0] if whole.interval else 0.0
-    return Measure(whole.value, whole.n, whole.interval, status_of(whole.value, whole.n, lower), by_length)
+    return measured(lambda rows: weighted_mean(values[rows], weights[rows]), lengths, trials.task.bins)
 
 
 def looks_of(trials: Trials, heads: Heads) -> tuple[Looks, ...]:

@@ -10,7 +10,7 @@ from drasp.tasks import EDITS, EditKind
 
 @torch.no_grad()
 def edited(program: Program, trials: Trials) -> dict[EditKind, Outcome]:
-    """The cases that matter, for each kind of edit: the edited input is the source, all of which is taken."""
+    """The outcome for each kind of edit: on the base and on the edited input, which is the source as a whole."""
     interpreter = Interpreter.of(program)
     found: dict[EditKind, list[Outcome]] = {kind: [] for kind in EDITS}
     for batch, pairs in enumerate(trials.batches):

@@ -11,7 +11,8 @@ from typing import Any
 from drasp.causal.measures import NOT_APPLICABLE, Measure, worst
 from drasp.causal.parts import PartEffect
 from drasp.causal.trials import DifferingCase
-from drasp.records import typed
+from drasp.errors import DraspError
+from drasp.records import WrongFieldError, typed
 from drasp.settings import EVIDENCE
 
 
@@ -93,6 +94,14 @@ class Evidence:
     def from_json(cls, content: Mapping[str, Any]) -> "Evidence":
         """What `json` read of evidence that was written; a field of a wrong type is a WrongFieldError."""
         return typed(cls, content)
+
+    @classmethod
+    def of_record(cls, content: Mapping[str, Any] | None, place: object) -> "Evidence | None":
+        """The evidence in a result's record, which may come from anybody; None where the record has none."""
+        try:
+            return None if content is None else cls.from_json(content)
+        except WrongFieldError as error:
+            raise DraspError(f"{place}: causal: {error}; make the result anew") from None
 
     def line(self, name: str) -> LineEvidence:
         return next(line for line in self.lines if line.line == name)

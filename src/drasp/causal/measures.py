@@ -5,14 +5,15 @@ at positions where one of two sides answers otherwise than before, and the refer
 share of these positions at which both sides then answer alike; a measure is the mean over cases.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from drasp.measure import TIE, predictions, wilson_interval
+from drasp.measure import TIE, differ_at, predictions, wilson_interval
 from drasp.settings import EVIDENCE
 from drasp.vocabulary import Output
 
@@ -72,10 +73,28 @@ class Measure:
 NOT_APPLICABLE = Measure(None, 0, None, "not_applicable")
 
 
-def status_of(value: float | None, n: int, lower: float, possible: bool = True) -> str:
-    if n < EVIDENCE.fewest_cases or value is None:
+def measured(
+    mean: Callable[[Any], BinMean],
+    lengths: Int[Tensor, " n"],
+    bins: Sequence[tuple[int, int]],
+    possible: bool = True,
+    ties: float = 0.0,
+) -> Measure:
+    """The measure by a mean, which is given the rows that it is taken over: all of them, and those of each length bin.
+
+    `possible` is whether there could have been any case.
+    """
+    whole = mean(slice(None))
+    inside = {f"{low}-{high}": (lengths >= low) & (lengths <= high) for low, high in bins}
+    by_length = {name: mean(rows) for name, rows in inside.items()}
+    return Measure(whole.value, whole.n, whole.interval, status_of(whole, possible), by_length, ties)
+
+
+def status_of(whole: BinMean, possible: bool = True) -> str:
+    """Whether a mean passes, fails, or has too few cases to say anything."""
+    if whole.n < EVIDENCE.fewest_cases or whole.value is None or whole.interval is None:
         return "untested" if possible else "not_applicable"
-    passes = value >= EVIDENCE.passing and lower >= EVIDENCE.lowest_passing
+    passes = whole.value >= EVIDENCE.passing and whole.interval[0] >= EVIDENCE.lowest_passing
     return "passed" if passes else "failed"
 
 
@@ -99,14 +118,8 @@ class Cases:
 
     def measure(self, bins: Sequence[tuple[int, int]], possible: bool = True) -> Measure:
         """The mean over all cases; `possible` is whether there could have been any."""
-        by_length = {
-            f"{low}-{high}": _mean(self.values[(self.lengths >= low) & (self.lengths <= high)]) for low, high in bins
-        }
-        whole = _mean(self.values)
-        lower = whole.interval[0] if whole.interval else 0.0
-        status = status_of(whole.value, whole.n, lower, possible)
         ties = round(float(self.ties.mean()), 4) if len(self) else 0.0
-        return Measure(whole.value, whole.n, whole.interval, status, by_length, ties)
+        return measured(lambda rows: _mean(self.values[rows]), self.lengths, bins, possible, ties)
 
 
 def _mean(values: Float[Tensor, " n"]) -> BinMean:
@@ -144,8 +157,7 @@ Where = Bool[Tensor, "batch wanted"]
 
 def differing(a: Logits, b: Logits, output: Output) -> Where:
     """The places where two answers are not the same."""
-    differs = predictions(a, output) != predictions(b, output)
-    return differs.any(-1) if differs.ndim == 3 else differs
+    return differ_at(predictions(a, output), predictions(b, output))
 
 
 def alike(reference: Logits, other: Logits, output: Output) -> tuple[Where, Where, Where]:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from drasp.causal.measures import NOT_APPLICABLE, BinMean, Logits, Measure, status_of
+from drasp.causal.measures import NOT_APPLICABLE, BinMean, Logits, Measure, measured
 from drasp.causal.mechanism import Mechanism
 from drasp.causal.trials import Pairs, Trials
 from drasp.edits import Edit, Replaced
@@ -147,11 +147,7 @@ def _measure(trials: Trials, divergences: Iterable[tuple[Tensor, Tensor]]) -> Me
     lengths = torch.cat([p.lengths for p in trials.batches])
     if float(resampled.mean()) <= EVIDENCE.least_effect * float(everything.mean()):
         return Measure(None, 0, None, "untested" if trials.possible else "not_applicable")
-    inside = {f"{low}-{high}": (lengths >= low) & (lengths <= high) for low, high in trials.task.bins}
-    by_length = {name: _ratio(spliced[rows], resampled[rows]) for name, rows in inside.items()}
-    whole = _ratio(spliced, resampled)
-    lower = whole.interval[0] if whole.interval else 0.0
-    return Measure(whole.value, whole.n, whole.interval, status_of(whole.value, whole.n, lower), by_length)
+    return measured(lambda rows: _ratio(spliced[rows], resampled[rows]), lengths, trials.task.bins)
 
 
 def _ratio(spliced: Float[Tensor, " n"], resampled: Float[Tensor, " n"]) -> BinMean:

@@ -245,7 +245,8 @@ def to_logits(x: BoundedRows, m: Matrix) -> BoundedLogits:
     if x.is_exact and _is_exact_product(x, m, value):
         return BoundedLogits(value, np.zeros_like(value), x.over)
     row = x.error + gamma(x.value.shape[1]) * norms(x.value) + SMALL
-    return BoundedLogits(value, row[:, None] * m.columns * GROW, x.over)
+    # Products with the smallest numbers underflow, and so would their bound.
+    return BoundedLogits(value, (row[:, None] * m.columns + SMALL * (m.columns > 0)) * GROW, x.over)
 
 
 def add_logits(a: BoundedLogits, b: BoundedLogits) -> BoundedLogits:

@@ -17,6 +17,7 @@ from drasp.certificates.checker import (
     check,
     checked_version,
     content_digest,
+    named_once,
     recomputed,
     sentence,
     summary,
@@ -161,7 +162,8 @@ def check_certificate(file: Path, task: Task | None = None, progress: Progress =
     one of drasp's own, or the one that is given.
     """
     try:
-        content = checked_version(read_json(file, f"a certificate with schema_version {SCHEMA_VERSION}"))
+        expected = f"a certificate with schema_version {SCHEMA_VERSION}"
+        content = checked_version(read_json(file, expected, named_once))
         check(content, progress)
         claim, program = content["claim"], content["program"]
         stored = {name: torch.tensor(unpacked(each)) for name, each in program["stored"].items()}

@@ -7,9 +7,11 @@ automaton, or its inputs with their answers), what was looked at, what was found
 import base64
 import hashlib
 import json
+import math
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ ASSUMPTIONS = (
     "operations and square roots rounded to nearest, and exp, tanh, erf and powers within 4 units in the last place."
 )
 _TYPES = {"<f4": "float32", "<f8": "float64", "<i4": "int32", "|b1": "bool"}
+MOST_POSITIONS = 1_000_000
 _CLOSE = 1e-6  # how far margins and errors of two computers may be apart, as a share
 
 
@@ -90,7 +93,7 @@ def task_inputs(task: Mapping[str, Any], length: int, everything: bool) -> Input
     if task["kind"] == "words":
         after, allowed = (unpacked(task[key]) for key in ("after", "allowed"))
         words = Words(after.astype(int), allowed, task["start"], task["bos"], length, everything)
-        if words.count() > MOST_WORDS:
+        if any(count > MOST_WORDS for count in words.counts()):
             raise CertificateError(f"there are more than {MOST_WORDS:,} strings up to length {length}")
         return words
     listed = Listed(*(unpacked(task[key]) for key in ("rows", "lengths", "counted", "targets", "known")))
@@ -148,9 +151,18 @@ def _matrix(content: Mapping[str, Any]) -> Matrix:
 # ------------------------------------------------------------------------------------- checking
 
 
+def named_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON as a dictionary; a name that is there twice would mean one thing to us, another to others."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"an object names {next(name for name in names if names.count(name) > 1)!r} twice")
+    return found
+
+
 def read_certificate(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(file.read_bytes(), object_pairs_hook=named_once)
     except FileNotFoundError:
         raise CertificateError("no such file") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -160,7 +172,7 @@ def read_certificate(file: Path) -> dict[str, Any]:
 
 def checked_version(content: Any) -> dict[str, Any]:
     found = content.get("schema_version") if isinstance(content, dict) else None
-    if found != SCHEMA_VERSION:
+    if type(found) is not int or found != SCHEMA_VERSION:
         raise CertificateError(f"expected a certificate with schema_version {SCHEMA_VERSION}, found {found!r}")
     return content
 
@@ -171,14 +183,13 @@ def check(content: Mapping[str, Any], progress: Progress = silent) -> None:
         if content_digest(content) != content["digest"]:
             raise CertificateError("it has been changed: the digest is not that of what it says")
         program, model = content["program"], content["model"]
+        _check_form(content)
         stored = {name: unpacked(each) for name, each in program["stored"].items()}
         if program_digest(program["text"], stored) != program["digest"]:
             raise CertificateError("the program's digest is not that of its text and tensors")
         weights = {name: unpacked(each) for name, each in model["weights"].items()} if model else {}
         if model and model_digest(model["eps"], model["layers"], weights) != model["digest"]:
             raise CertificateError("the model's digest is not that of its weights")
-        if model and not model["eps"] >= 0:
-            raise CertificateError("the model's eps is not 0 or more")
         if content["assumptions"] != ASSUMPTIONS:
             raise CertificateError("its assumptions are not those under which it is checked")
         found = recomputed(content, progress)
@@ -186,10 +197,66 @@ def check(content: Mapping[str, Any], progress: Progress = silent) -> None:
         summary(content)  # nothing is missing of what it says
     except CertificateError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError, zlib.error) as error:
+    except _WRONG as error:
         raise CertificateError(f"not a whole certificate ({type(error).__name__}: {error})") from None
     if difference:
         raise CertificateError(f"it does not hold: {difference}")
+
+
+_WRONG = (KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError)
+_WRONG += (ArithmeticError, MemoryError, RecursionError, zlib.error)
+_NAMES: dict[str, set[str]] = {
+    "claim": {"length", "all_strings", "offsets"},
+    "program": {"digest", "text", "vocabulary", "n_positions", "output", "steps", "stored", "library"},
+    "model": {"digest", "eps", "layers", "weights"},
+    "words": {"name", "digest", "kind", "start", "bos", "after", "allowed"},
+    "listed": {"name", "digest", "kind", *(column.name for column in fields(Listed))},
+    "layer": {"heads", "scale", "activation"},
+}
+"""What each part says, and nothing else: what is not looked at would still be read."""
+
+
+def _check_form(content: Mapping[str, Any]) -> None:
+    """Raises where a part says more than is checked, or where what it says is not of its kind."""
+    claim, program, model, task = (content[part] for part in ("claim", "program", "model", "task"))
+    whole = {"schema_version", "drasp_version", "assumptions", "claim", "task", "program", "model", "found", "digest"}
+    parts = [(content, whole), (claim, _NAMES["claim"]), (program, _NAMES["program"]), (task, _NAMES[task["kind"]])]
+    if model is not None:
+        parts += [(model, _NAMES["model"]), *((layer, _NAMES["layer"]) for layer in model["layers"])]
+    for part, names in parts:
+        if odd := sorted(part.keys() ^ names):
+            raise CertificateError(f"it has {odd[0]!r}, which is not checked" if odd[0] in part else f"no {odd[0]!r}")
+    texts = (content["drasp_version"], task["name"], program["text"], *program["vocabulary"])
+    if not all(isinstance(text, str) for text in texts):
+        raise CertificateError("a name, a token or the program's text is no text")
+    if model is not None:
+        _check_model_form(model)
+    _check_claim(claim, program["n_positions"])
+
+
+def _check_model_form(model: Mapping[str, Any]) -> None:
+    if not 0 <= model["eps"] < math.inf:
+        raise CertificateError("the model's eps is not 0 or more")
+    for layer in model["layers"]:
+        if not (type(layer["heads"]) is int and layer["heads"] > 0):
+            raise CertificateError("the number of heads of a layer is not a whole number above 0")
+        if not math.isfinite(layer["scale"]):
+            raise CertificateError("the factor of a layer's scores is no finite number")
+
+
+def _check_claim(claim: Mapping[str, Any], n_positions: int) -> None:
+    """Inputs up to the length at the first offset; at each later one, as far as there is room."""
+    length, offsets = claim["length"], claim["offsets"]
+    if type(claim["all_strings"]) is not bool:
+        raise CertificateError("all_strings is neither true nor false")
+    numbers = [length, n_positions, *(number for offset, room in offsets for number in (offset, room))]
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        raise CertificateError("a length, an offset or a number of positions is no whole number of 0 or more")
+    if not length <= n_positions <= MOST_POSITIONS:
+        raise CertificateError(f"length {length} does not fit {n_positions} positions (at most {MOST_POSITIONS:,})")
+    first, rooms = [offset for offset, _ in offsets], [room for _, room in offsets]
+    if first != sorted(set(first)) or rooms != sorted(rooms, reverse=True) or rooms[0] != length:
+        raise CertificateError("its offsets are not in order, or have not room for inputs up to its length")
 
 
 def _difference(said: Any, found: Any, name: str) -> str | None:
@@ -209,9 +276,19 @@ OTHERS = {"against_model": "the model", "against_task": "task {task}"}
 
 def summary(content: Mapping[str, Any]) -> str:
     """What a certificate says, in a line for each comparison."""
-    where = "at offset 0" if content["claim"]["offsets"][-1][0] == 0 else "at all offsets"
+    where = _where(content["claim"])
     keys = [key for key in OTHERS if content["found"][key] is not None]
     return "\n".join(f"program against {_other(content, key)}, {where}: {sentence(content, key)}" for key in keys)
+
+
+def _where(claim: Mapping[str, Any]) -> str:
+    """At which offsets, and whether at some of them there is less room than for the length."""
+    offsets = [offset for offset, _ in claim["offsets"]]
+    if len(offsets) == 1:
+        return f"at offset {offsets[0]}"
+    is_range = offsets[-1] - offsets[0] == len(offsets) - 1
+    which = f"offsets {offsets[0]} to {offsets[-1]}" if is_range else f"{len(offsets)} offsets from {offsets[0]} on"
+    return f"at {which}" + (" as far as there is room" if claim["offsets"][-1][1] < claim["length"] else "")
 
 
 def _other(content: Mapping[str, Any], key: str) -> str:

@@ -83,18 +83,21 @@ class Words:
         lengths, every = np.full(len(nodes), nodes.codes.shape[1] - 1), np.ones(len(nodes), bool)
         return Judged(slice(None), lengths, self.allowed[nodes.mark], nodes.mark != DEAD, every)
 
-    def count(self) -> int:
-        """How many strings there are."""
+    def counts(self) -> Iterator[int]:
+        """How many strings there are up to each length, from 0 to the longest."""
         here, total = {self.start: 1}, 0
         for _ in range(self.longest + 1):
             total += sum(here.values())
+            yield total
             there: dict[int, int] = {}
             for state, ways in here.items():
                 for target in self.after[state].tolist():
                     if self.everything or target != DEAD:
                         there[target] = there.get(target, 0) + ways
             here = there
-        return total
+
+    def count(self) -> int:
+        return max(self.counts())
 
 
 @dataclass(frozen=True)

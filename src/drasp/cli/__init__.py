@@ -6,7 +6,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from importlib.metadata import version
 from typing import Annotated
@@ -36,18 +36,33 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-certifying.register(app)
-compiling.register(app)
-decompiling.register(app)
-explaining.register(app)
-importing.register(app)
-naming.register(app)
-programs.register(app)
-reporting.register(app)
-studying.register(app)
-theory.register(app)
-training.register(app)
-
+_COMMANDS: Mapping[str, Callable[..., None]] = {
+    "certify": certifying.certify,
+    "check-certificate": certifying.check_certificate,
+    "compile": compiling.compile_,
+    "decompile": decompiling.decompile,
+    "verify": decompiling.verify,
+    "explain": explaining.explain,
+    "import": importing.import_,
+    "name": naming.name,
+    "diff": naming.diff,
+    "translate": programs.translate,
+    "run": programs.run,
+    "check": programs.check,
+    "report": reporting.report,
+    "figures": reporting.figures,
+    "explore": reporting.explore,
+    "sweep": studying.sweep,
+    "tables": studying.tables,
+    "export": theory.export,
+    "language": theory.language,
+    "tasks": training.tasks,
+    "train": training.train,
+    "zoo": training.zoo,
+}
+for _name, _command in _COMMANDS.items():
+    # A token may begin with a dash: what is no option of `run` is one.
+    app.command(_name, context_settings={"ignore_unknown_options": _name == "run"})(_command)
 
 _EXITS = {"fault": 70, "interrupted": 130}
 _debug = ContextVar("debug", default=False)
@@ -72,7 +87,7 @@ def options(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Whatever fails ends in one line and a code that is not 0; what is a fault of drasp's own ends with 70.
+    """Runs a command line. What fails ends in one line and a code that is not 0; a fault of drasp's own, with 70.
 
     Being asked to end (SIGTERM) is the same as Ctrl-C.
     """

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drasp.cli.options import model_names, task_names
-from drasp.cli.programs import ProgramPath
+from drasp.cli.options import (
+    MODEL_HELP,
+    Json,
+    NoProgress,
+    ProgramPath,
+    TaskName,
+    model_names,
+    task_names,
+)
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
 
@@ -22,14 +29,6 @@ if TYPE_CHECKING:
 
 _EXITS = {"proved": 0, "refuted": 1, "undecided": 3}  # 2 is that of a wrong command line
 _OFFSETS = ("0", "all")
-Json = Annotated[bool, typer.Option("--json", help="Print what was found as JSON, and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(certify)
-    app.command("check-certificate")(check_certificate)
 
 
 def certify(
@@ -40,26 +39,14 @@ def certify(
     ],
     model: Annotated[
         str | None,
-        typer.Argument(
-            autocompletion=model_names,
-            metavar="[MODEL]",
-            help="A GPT-2 folder, or the name of a zoo model.",
-            show_default=False,
-        ),
+        typer.Argument(autocompletion=model_names, metavar="[MODEL]", help=MODEL_HELP, show_default=False),
     ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            autocompletion=task_names,
-            help="A task's name, or file.py:name; a result of drasp knows its own.",
-            show_default=False,
-        ),
-    ] = None,
+    task: TaskName = None,
     all_strings: Annotated[
         bool, typer.Option("--all-strings", help="Every string of ordinary tokens, not the task's inputs alone.")
     ] = False,
     offsets: Annotated[str, typer.Option(help="0, or all: wherever the task's inputs can begin.")] = "0",
-    quiet: Quiet = False,
+    quiet: NoProgress = False,
     as_json: Json = False,
 ) -> None:
     """Prove or refute that a program answers as a model and a task do, on all inputs up to a length.
@@ -102,7 +89,7 @@ def check_certificate(
             show_default=False,
         ),
     ] = None,
-    quiet: Quiet = False,
+    quiet: NoProgress = False,
     as_json: Json = False,
 ) -> None:
     """Recompute a certificate, and say whether it holds: ends with 1 where it does not.

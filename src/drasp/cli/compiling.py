@@ -5,16 +5,16 @@ from typing import Annotated
 
 import typer
 
-from drasp.cli.options import MAX_SEED, task_names
-from drasp.cli.programs import ProgramPath
+from drasp.cli.options import (
+    MAX_SEED,
+    ProgramPath,
+    Quiet,
+    one_thread,
+    task_names,
+)
 from drasp.terminal import SafeConsole, say
 
 _TASK_HELP = "A task's name, or file.py:name: what to train on, and what the model's folder will say it is for."
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command of this module."""
-    app.command("compile")(compile_)
 
 
 def compile_(
@@ -31,7 +31,7 @@ def compile_(
     superposition: Annotated[float, typer.Option(help="Share of the room that the stream's blocks need.")] = 1.0,
     norm_size: Annotated[float, typer.Option(help="The stream's constant; below 300, layer norms matter.")] = 1000.0,
     training_steps: Annotated[int, typer.Option(help="Steps of training on the task afterwards.")] = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write a GPT-2 that computes a program, which `transformers` loads; the model's own program is written beside it.
 
@@ -44,7 +44,6 @@ def compile_(
     import time
 
     from drasp.cli import show
-    from drasp.cli.threads import one_thread
     from drasp.compiler import Disguise, compile_program
     from drasp.errors import DraspError
     from drasp.language import ProgramError, load_program, program_file

@@ -8,8 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drasp.cli.options import MAX_SAMPLES, MAX_SEED, Device, among, hold, model_names, on_device, task_names
-from drasp.cli.programs import ProgramPath
+from drasp.cli.options import (
+    MAX_SAMPLES,
+    MAX_SEED,
+    MODEL_HELP,
+    Device,
+    Json,
+    ModelName,
+    NoProgress,
+    ProgramPath,
+    TaskName,
+    among,
+    hold,
+    model_names,
+    on_device,
+    one_thread,
+)
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
 
@@ -20,20 +34,6 @@ if TYPE_CHECKING:
     from drasp.tasks import Task
     from drasp.transformer import Transformer
 
-_MODEL_HELP = "A GPT-2 folder, or the name of a zoo model."
-_TASK_HELP = "A task's name, or file.py:name; a model that drasp trained knows its own."
-ModelName = Annotated[
-    str, typer.Argument(autocompletion=model_names, metavar="MODEL", help=_MODEL_HELP, show_default=False)
-]
-TaskName = Annotated[str | None, typer.Option(autocompletion=task_names, help=_TASK_HELP, show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(decompile)
-    app.command()(verify)
-
 
 def decompile(
     models: Annotated[
@@ -41,7 +41,7 @@ def decompile(
         typer.Argument(
             autocompletion=model_names,
             metavar="MODEL...",
-            help=f"{_MODEL_HELP} Of several, in turn.",
+            help=f"{MODEL_HELP} Of several, in turn.",
             show_default=False,
         ),
     ],
@@ -82,7 +82,7 @@ def decompile(
     quick: Annotated[bool, typer.Option("--quick", help="A rough answer: fewer inputs, fewer attempts.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run with this OUT.")] = False,
     device: Device = "cpu",
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: NoProgress = False,
     as_json: Json = False,
 ) -> None:
     """Find the shortest program that does what a model does.
@@ -110,7 +110,6 @@ def decompile(
         say(f"reading {', '.join(models)}", err=True)
 
     from drasp.cli import show
-    from drasp.cli.threads import one_thread
     from drasp.crasp.export import standing
     from drasp.decompiler.checkpoint import checkpoint_file
     from drasp.decompiler.picking import check_accept, check_naming
@@ -242,7 +241,6 @@ def verify(
     """
     from drasp.causal import evaluate
     from drasp.cli.evidence import print_evidence
-    from drasp.cli.threads import one_thread
     from drasp.decompiler.verify import verify as run
     from drasp.language import load_program, load_pruned
     from drasp.report.examples import fitted_to_program

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drasp.cli.options import task_names
-from drasp.cli.programs import ProgramPath
+from drasp.cli.options import (
+    ProgramPath,
+    task_names,
+)
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
 
 if TYPE_CHECKING:
-    from drasp.causal import Evidence, LineEvidence
+    from drasp.causal import LineEvidence
     from drasp.language import Program
     from drasp.records import Record
     from drasp.tasks import Task
@@ -31,11 +33,6 @@ _MEASURES = {
     "interchange": "taken from another input, does as the model's part",
     "splice": "does its part's work in the model",
 }
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(explain)
 
 
 def explain(
@@ -104,6 +101,7 @@ def _explain_line(
     as_json: bool,
 ) -> None:
     from drasp.absence import absence
+    from drasp.causal import Evidence
     from drasp.language import program_file
     from drasp.language.syntax import ElementWise, Norm, Project, Select
     from drasp.naming import explain as explaining
@@ -111,7 +109,9 @@ def _explain_line(
     from drasp.results.line import Line
     from drasp.words import whole_sentence
 
-    measured = _evidence(record, place) if program_file(place).name == "program.drasp" else None
+    measured = None
+    if record is not None and program_file(place).name == "program.drasp":
+        measured = Evidence.of_record(record.causal, place)
     statement = program.statements[line - 1]
     evidence = next((each for each in measured.lines if each.line == statement.name), None) if measured else None
     shown = Line(program, line, evidence, reached)
@@ -142,18 +142,6 @@ def _explain_line(
         say(f"\nWithout it: {without}")
     if found is not None:
         say(explaining.text(found).partition("\n")[2])
-
-
-def _evidence(record: "Record | None", place: Path) -> "Evidence | None":
-    from drasp.causal import Evidence
-    from drasp.records import WrongFieldError
-
-    if record is None or record.causal is None:
-        return None
-    try:
-        return Evidence.from_json(record.causal)
-    except WrongFieldError as error:
-        raise DraspError(f"{place}: causal: {error}; make the result anew") from None
 
 
 def _evidence_words(evidence: "LineEvidence") -> str:

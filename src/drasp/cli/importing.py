@@ -5,12 +5,8 @@ from typing import Annotated
 
 import typer
 
+from drasp.cli.options import Quiet
 from drasp.terminal import say
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command of this module."""
-    app.command("import")(import_)
 
 
 def import_(
@@ -21,7 +17,7 @@ def import_(
     ] = None,
     norm: Annotated[str | None, typer.Option(help="Where the file does not say: layer, rms or none.")] = None,
     heads: Annotated[int | None, typer.Option(min=1, help="Of a layer, where a nanoGPT does not say.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write a checkpoint of TransformerLens or nanoGPT as a folder that drasp reads.
 

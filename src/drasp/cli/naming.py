@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drasp.cli.decompiling import model_and_task
-from drasp.cli.options import MAX_SEED, Device, hold, model_names, on_device, task_names
-from drasp.cli.programs import ProgramPath
+from drasp.cli.options import (
+    MAX_SEED,
+    Device,
+    ProgramPath,
+    TaskName,
+    hold,
+    model_names,
+    on_device,
+    one_thread,
+)
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
 
 if TYPE_CHECKING:
     from drasp.language import Program
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(name)
-    app.command()(diff)
 
 
 def name(
@@ -31,9 +33,7 @@ def name(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for the named program.", show_default=False)],
-    task: Annotated[
-        str | None, typer.Option(autocompletion=task_names, help="A task's name, or file.py:name.", show_default=False)
-    ] = None,
+    task: TaskName = None,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of the inputs that are drawn.")] = 0,
     device: Device = "cpu",
 ) -> None:
@@ -41,7 +41,6 @@ def name(
 
     Example: drasp name result/frontier/7.drasp my-gpt2 --out named
     """
-    from drasp.cli.threads import one_thread
     from drasp.language import load_program
     from drasp.naming.result import name_and_measure
     from drasp.output_folder import check_output_folder, reserved, write_files

@@ -5,31 +5,19 @@ from typing import Annotated
 
 import typer
 
-from drasp.cli.options import Device, model_names, on_device, task_names
+from drasp.cli.options import (
+    Device,
+    ModelName,
+    ProgramPath,
+    on_device,
+    task_names,
+)
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, say
 
-ProgramPath = Annotated[
-    Path,
-    typer.Argument(metavar="PROGRAM", help="A .drasp file, or a folder that holds program.drasp.", show_default=False),
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(translate)
-    # A token may begin with a dash: what is no option is one.
-    app.command(context_settings={"ignore_unknown_options": True})(run)
-    app.command()(check)
-
 
 def translate(
-    model: Annotated[
-        str,
-        typer.Argument(
-            autocompletion=model_names, help="A GPT-2 folder, or the name of a zoo model.", show_default=False
-        ),
-    ],
+    model: ModelName,
     out: Annotated[Path, typer.Option(help="Folder for the program.", show_default=False)],
     task: Annotated[
         str | None,

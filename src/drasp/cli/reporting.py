@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
-from drasp.cli.decompiling import TaskName
-from drasp.cli.options import model_names
+from drasp.cli.options import (
+    TaskName,
+    model_names,
+)
 from drasp.terminal import say
 
 ResultFolder = Annotated[
@@ -20,13 +22,6 @@ class Format(StrEnum):
     PDF = "pdf"
     SVG = "svg"
     PNG = "png"
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(report)
-    app.command()(figures)
-    app.command()(explore)
 
 
 def report(

@@ -6,18 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drasp.cli.options import hold
+from drasp.cli.options import Quiet, hold
 from drasp.errors import DraspError
 from drasp.terminal import SafeConsole, one_line, say
 
 if TYPE_CHECKING:
     from drasp.study.engine import Advance, Agenda
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(sweep)
-    app.command()(tables)
 
 
 def sweep(
@@ -31,7 +25,7 @@ def sweep(
         bool, typer.Option("--worker", help="One of many that work in the same folder, as in a Slurm array.")
     ] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run units again that have failed.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train and decompile many models, as a file says. Stopped at any time, the same command goes on.
 
@@ -91,6 +85,8 @@ class _SweepDisplay:
         self._console = SafeConsole(stderr=True, quiet=quiet, highlight=False)
 
     def watch(self, progress: "Advance") -> None:
+        from drasp.estimate import duration
+
         left = "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
         line = f"[{progress.finished}/{progress.total}{left}]"
         if progress.unit is not None and progress.record is not None:
@@ -109,13 +105,6 @@ def outcome(record: Mapping[str, Any]) -> str:
         return f"{result['steps']:,} steps, {longest:.3f} right at the longest lengths, {seconds}"
     grade = f" ({result['grade']})" if result["grade"] else ""
     return f"{result['verdict']}{grade}, {result['lines']} lines, agreement {result['match_accuracy']:.3f}, {seconds}"
-
-
-def duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _summary(plan: "Agenda", out: Path) -> str:

@@ -13,6 +13,7 @@ from drasp.language import Program, variable_types
 from drasp.language.bases import labels
 from drasp.language.checker import Activation, Divisor, Logits, Selector
 from drasp.language.syntax import Prediction
+from drasp.measure import answer_text
 from drasp.terminal import plain
 
 MAX_ROWS = 12
@@ -64,12 +65,8 @@ def _print_selector(console: Console, tokens: Sequence[str], scores: Tensor) -> 
 def _print_answer(console: Console, program: Program, tokens: Sequence[str], prediction: Tensor) -> None:
     """What comes next at each position: the likeliest token, or the set of those that may."""
     vocabulary = program.vocabulary.tokens
-    if program.output == "softmax":
-        answers = [vocabulary[i] for i in prediction.argmax(-1).tolist()]
-    else:
-        allowed = (prediction > 0.5).tolist()
-        answers = ["{" + " ".join(t for t, yes in zip(vocabulary, row, strict=True) if yes) + "}" for row in allowed]
-    _print_grid(console, tokens, ["next"], [answers])
+    said = prediction.argmax(-1) if program.output == "softmax" else prediction > 0.5
+    _print_grid(console, tokens, ["next"], [[answer_text(answer, vocabulary) for answer in said]])
 
 
 def _print_grid(console: Console, header: Sequence[str], names: Sequence[str], cells: list[list[str]]) -> None:

@@ -5,16 +5,12 @@ from typing import Annotated
 
 import typer
 
-from drasp.cli.options import task_names
-from drasp.cli.programs import ProgramPath
+from drasp.cli.options import (
+    ProgramPath,
+    task_names,
+)
 from drasp.errors import DraspError
 from drasp.terminal import say
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(export)
-    app.command()(language)
 
 
 def export(

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drasp.cli.catalogue import catalogue
-from drasp.cli.options import MAX_SEED, Device, hold, on_device, task_names
+from drasp.cli.options import (
+    MAX_SEED,
+    Device,
+    Quiet,
+    hold,
+    on_device,
+    task_names,
+)
 from drasp.terminal import SafeConsole, say
 
 if TYPE_CHECKING:
     from drasp.tasks import Task
     from drasp.training.loop import TrainingProgress
     from drasp.training.recipe import Metrics
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(tasks)
-    app.command()(train)
-    app.command()(zoo)
 
 
 def tasks() -> None:
@@ -64,7 +64,7 @@ def train(
     good: Annotated[float, typer.Option(help="End a search at this accuracy at lengths 101-150.", min=0, max=1)] = 0.99,
     threads: Annotated[int, typer.Option(min=1, help="More than one pays off from about --dim 256 on.")] = 1,
     device: Device = "cpu",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train a model on a task, and write it as a Hugging Face GPT-2 folder.
 

@@ -1,6 +1,5 @@
 """From a D-RASP program to the weights of a GPT-2: refuse, plan, lay out, write, disguise."""
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -76,17 +75,13 @@ def compile_program(program: Program, disguise: Disguise = PLAIN, seed: int = 0)
     return Compiled(shape, weights, with_norms(writer) if disguise.norms_matter else with_sites(plan))
 
 
-def n_weights(shape: Shape) -> int:
-    return sum(math.prod(size) for size in shape.weight_shapes().values())
-
-
 def _size(shape: Shape) -> str:
     parts = ((shape.n_layers, "layer"), (shape.n_heads, "head"), (shape.d_hidden, "hidden unit"))
     layers, heads, units = (f"{count:,} {name}{'s' * (count > 1)}" for count, name in parts)
     form = f"{layers} of {heads} and {units} ({shape.activation}), d_model {shape.d_model:,}"
-    return f"{form}, {n_weights(shape):,} weights"
+    return f"{form}, {shape.n_weights:,} weights"
 
 
 def _check_size(shape: Shape) -> None:
-    if n_weights(shape) > MAX_WEIGHTS:
+    if shape.n_weights > MAX_WEIGHTS:
         raise ProgramError(Place(), f"the model would have {_size(shape)}; expected at most {MAX_WEIGHTS:,} weights")

@@ -33,7 +33,7 @@ class Frame:
 
     @classmethod
     def of(cls, directions: Float[Tensor, "width room"], d_model: int, norm_size: float) -> "Frame":
-        """Each dimension of the blocks has a direction; where there is less room than dimensions, they overlap.
+        """A frame with a direction for each dimension of the blocks; where there is less room, they overlap.
 
         Then what is read back of a dimension is right in the mean, and has something of the others in it.
         """
@@ -136,7 +136,7 @@ class Writer:
         return weights
 
     def write_head(self, weights: Mapping[str, Tensor], head: HeadPlan, factors: Factors, place: int) -> None:
-        """Scores are divided by √d_head in the model; each of several heads that do the same writes its part."""
+        """Writes a head, whose scores the model divides by √d_head; of several that do the same, each has its part."""
         name, width = f"transformer.h.{head.layer}.attn", self.shape.d_model // self.shape.n_heads
         qkv = weights[f"{name}.c_attn.weight"].view(-1, 3, self.shape.n_heads, width)[:, :, place]
         bias = weights[f"{name}.c_attn.bias"].view(3, self.shape.n_heads, width)[:, place]
@@ -164,7 +164,7 @@ class Writer:
                 weight[:, :columns] += self.norms[receiver] * self.read(variable, matrix)
 
     def write_mlps(self, weights: Mapping[str, Tensor]) -> None:
-        """Units of a layer's functions side by side."""
+        """Writes the MLPs, with the units of a layer's functions side by side."""
         used = [0] * self.shape.n_layers
         for cell in self.layout.plan.cells:
             name = f"transformer.h.{cell.layer}.mlp"
@@ -179,7 +179,7 @@ class Writer:
             weights[f"{name}.c_proj.bias"].add_(self.written(cell.variable, units.out_bias[None])[0])
 
     def write_output(self, weights: Mapping[str, Tensor]) -> None:
-        """The unembedding; what is read of `one` comes by way of the final norm's bias.
+        """Writes the unembedding; what is read of `one` comes by way of the final norm's bias.
 
         It lies on one of the pair of constant coordinates, and the other reads the same: what the stream has there
         cancels, and the bias does not depend on the norm.

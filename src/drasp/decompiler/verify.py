@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from drasp.language import Interpreter, Program
-from drasp.measure import Share, agreeing, predictions, share
+from drasp.measure import Share, agreeing, answer_text, differ_at, predictions, share
 from drasp.tasks import Inputs, Task, bin_name
 from drasp.transformer import Transformer
 
@@ -72,15 +72,7 @@ def verify(
 def _disagreement(batch: Inputs, row: int, theirs: Tensor, ours: Tensor, task: Task) -> Disagreement:
     names = task.vocabulary.tokens
     said, answered = predictions(theirs[None], task.output)[0], predictions(ours[None], task.output)[0]
-    differs = said != answered
-    if differs.ndim == 2:
-        differs = differs.any(-1)
-    position = int((differs & batch.counted[row]).nonzero()[0])
-
-    def text(answer: Tensor) -> str:
-        if answer.ndim == 0:
-            return names[int(answer)]
-        return "{" + " ".join(name for name, yes in zip(names, answer.tolist(), strict=True) if yes) + "}"
+    position = int((differ_at(said, answered) & batch.counted[row]).nonzero()[0])
 
     def margin(logits: Tensor) -> float:
         """The margin by which the answer was preferred to the other side's."""
@@ -94,8 +86,8 @@ def _disagreement(batch: Inputs, row: int, theirs: Tensor, ours: Tensor, task: T
         tokens,
         int(batch.offsets[row]),
         position,
-        text(said[position]),
-        text(answered[position]),
+        answer_text(said[position], names),
+        answer_text(answered[position], names),
         margin(theirs),
         margin(ours),
     )

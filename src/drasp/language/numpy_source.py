@@ -174,7 +174,7 @@ def _python(statement: Statement, names: _Names, attention: dict[tuple[str, ...]
     name = names.safe(statement.name)
     match statement:
         case Select(query=query, key=key):
-            return f"{name} = {names.operand(query)} @ {_op(statement)} @ {names.operand(key)}.T"
+            return f'{name} = {names.operand(query)} @ T["{statement.op_name}"] @ {names.operand(key)}.T'
         case Aggregate(selectors=(), value=value):
             return f"{name} = uniform({names.operand(value)})"
         case Aggregate(selectors=selectors, value=value):
@@ -185,7 +185,7 @@ def _python(statement: Statement, names: _Names, attention: dict[tuple[str, ...]
         case ElementWise():
             return _element_wise(statement, name, names)
         case Project(input=source):
-            return f"{name} = {names.operand(source)} @ {_op(statement)}"
+            return f'{name} = {names.operand(source)} @ T["{statement.op_name}"]'
         case Prediction(logits=logits):
             return f"return {_sum(names.safe(part.variable) for part in logits)}"
 
@@ -201,15 +201,6 @@ def _element_wise(statement: ElementWise, name: str, names: _Names) -> str:
         case PrimitiveFunction(primitive, arguments):
             values = ", ".join(["np", f"[{', '.join(map(names.operand, statement.inputs))}]", *map(repr, arguments)])
             return f"{name} = {primitive}({values})"
-
-
-def _op(statement: Select | Project) -> str:
-    return f'T["{_op_key(statement)}"]'
-
-
-def _op_key(statement: Select | Project) -> str:
-    """A stored tensor's own name, or, for a primitive, the name of the variable it makes."""
-    return statement.stored or f"op of {statement.name}"
 
 
 def _function_sources(program: Program) -> list[str]:
@@ -239,7 +230,7 @@ def _tensor_table(program: Program, interpreter: Interpreter) -> str:
         for name in statement.tensor_names:
             tensors[name] = program.tensors[name]
         if isinstance(statement, Select | Project) and not statement.tensor_names:
-            tensors[_op_key(statement)] = interpreter.ops[statement.name]
+            tensors[statement.op_name] = interpreter.ops[statement.name]
     rows = "".join(f'    "{name}": {_tensor_source(tensor)},\n' for name, tensor in tensors.items())
     return f"T = {{\n{rows}}}\n"
 

@@ -222,8 +222,19 @@ class BaseStatement:
         return () if self.stored is None else (self.stored,)
 
 
+class _WithTensor(BaseStatement):
+    """A line with one tensor, which is stored or of the library."""
+
+    name: str
+
+    @cached_property
+    def op_name(self) -> str:
+        """What exports call the tensor: by its name if it is stored, else by a name that no stored one can have."""
+        return self.stored or f"op of {self.name}"
+
+
 @dataclass(frozen=True)
-class Select(BaseStatement):
+class Select(_WithTensor):
     kind = "select"
     prefix, tensor_prefix = "s", "A"
     arguments = (
@@ -315,7 +326,7 @@ class Norm(_Combining):
 
 
 @dataclass(frozen=True)
-class Project(BaseStatement):
+class Project(_WithTensor):
     kind = "project"
     prefix, tensor_prefix = "logits", "R"
     arguments = (

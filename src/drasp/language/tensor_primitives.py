@@ -14,7 +14,7 @@ from functools import lru_cache
 from inspect import signature
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from drasp.errors import DraspError
 from drasp.language.bases import Basis, One, Tokens, labels, size
@@ -204,14 +204,21 @@ class _Scaled:
 def _built(op: _Scaled, special_op: _Scaled | None, rows: Basis, columns: Basis) -> Matrix:
     tensor = op.matrix(rows, columns)
     if special_op is not None:
-        split = columns if isinstance(rows, One) else rows
-        if not isinstance(split, Tokens):
+        special = special_entries(rows, columns)
+        if special is None:
             raise NotApplicable("special_op= needs a variable in the token basis, which has special tokens")
-        special = np.array([token in split.vocabulary.special for token in split.vocabulary.tokens])
-        chosen = special[None, :] if isinstance(rows, One) else special[:, None]
-        tensor = np.where(chosen, special_op.matrix(rows, columns), tensor)
+        tensor = np.where(special, special_op.matrix(rows, columns), tensor)
     tensor.setflags(write=False)
     return tensor
+
+
+def special_entries(rows: Basis, columns: Basis) -> Bool[np.ndarray, "rows columns"] | None:
+    """Marks on the entries that `special_op=` is for, rows or a vector's columns; None where these are no tokens."""
+    split = columns if isinstance(rows, One) else rows
+    if not isinstance(split, Tokens):
+        return None
+    special = np.array([token in split.vocabulary.special for token in split.vocabulary.tokens])
+    return np.broadcast_to(special if isinstance(rows, One) else special[:, None], (size(rows), size(columns)))
 
 
 # ------------------------------------------------------------------------------------- text form

@@ -286,20 +286,22 @@ def text(explanation: Explanation) -> str:
     for path in explanation.logits:
         for effect in path.tokens:
             lines.append(f"\n{effect.token}, through {', '.join(path.lines)}")
-            lines += [f"  {sample.promoted:+9.2f}   {_values(sample.inputs)}" for sample in effect.most]
-            lines += ["          …", *_reversed_samples(effect.least)]
+            lines += _ends(effect.most, effect.least)
     for path in explanation.attention:
         lines.append(f"\nattention by {', '.join(path.lines)}, where this is the {path.side}")
         for kind in path.kinds:
             lines.append(f"  {kind.share:.0%} of the queries, like {_values(kind.query)}: keys")
-            lines += [f"  {sample.promoted:+9.2f}   {_values(sample.inputs)}" for sample in kind.most]
-            lines += ["          …", *_reversed_samples(kind.least)]
+            lines += _ends(kind.most, kind.least)
     lines += [f"\nwarning: {warning}" for warning in explanation.warnings]
     return "\n".join(lines)
 
 
-def _reversed_samples(samples: tuple[Sample, ...]) -> list[str]:
-    return [f"  {sample.promoted:+9.2f}   {_values(sample.inputs)}" for sample in reversed(samples)]
+def _ends(most: Sequence[Sample], least: Sequence[Sample]) -> list[str]:
+    first, last = (
+        [f"  {sample.promoted:+9.2f}   {_values(sample.inputs)}" for sample in samples]
+        for samples in (most, reversed(least))
+    )
+    return [*first, "          …", *last]
 
 
 def _values(values: tuple[VariableValue, ...]) -> str:

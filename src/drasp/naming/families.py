@@ -8,9 +8,16 @@ from itertools import product
 import numpy as np
 from jaxtyping import Bool, Float
 
-from drasp.language.bases import Basis, One, Positions, Tokens, size
+from drasp.language.bases import Basis, One, Positions, Tokens
 from drasp.language.syntax import DEFAULT_SCALE, PrimitiveTensor
-from drasp.language.tensor_primitives import NotApplicable, TensorPrimitive, build, parameter_kinds, tensor_primitives
+from drasp.language.tensor_primitives import (
+    NotApplicable,
+    TensorPrimitive,
+    build,
+    parameter_kinds,
+    special_entries,
+    tensor_primitives,
+)
 from drasp.settings import DEFAULT, NamingSettings
 from drasp.vocabulary import Vocabulary
 
@@ -69,8 +76,8 @@ def candidates(
         _nearest, tensor, usage, rows=rows, columns=columns, statement=statement, shift=shift, chosen=chosen
     )
     whole = [Candidate(op, None, score) for op, score in nearest(everywhere)]
-    special = _special(rows, columns)
-    if special is None:
+    special = special_entries(rows, columns)
+    if special is None or not special.any():
         return whole
     parts = [nearest(part) for part in (~special, special)]
     # The places of special tokens in the vocabulary are an accident.
@@ -83,16 +90,6 @@ def candidates(
         for (op, score), (other, other_score) in product(*parts)
     ]
     return whole + sorted(split, key=lambda c: -c.score)[: chosen.pairs]
-
-
-def _special(rows: Basis, columns: Basis) -> Bool[np.ndarray, "rows columns"] | None:
-    """Which entries `special_op=` would be for."""
-    side = columns if isinstance(rows, One) else rows
-    if not isinstance(side, Tokens) or not side.vocabulary.special:
-        return None
-    marks = np.array([token in side.vocabulary.special for token in side.vocabulary.tokens])
-    chosen = marks[None, :] if isinstance(rows, One) else marks[:, None]
-    return np.broadcast_to(chosen, (size(rows), size(columns)))
 
 
 def _nearest(

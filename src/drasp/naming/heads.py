@@ -31,8 +31,8 @@ def _merged(program: Program, judge: Judge) -> Program | None:
     if not pairs:
         return None
     likeness = _overlaps(program, pairs, judge.fit)
-    for _, (kept, gone) in sorted(zip(likeness, pairs, strict=True), key=lambda each: -each[0]):
-        if likeness[pairs.index((kept, gone))] < judge.settings.alike:
+    for alike, (kept, gone) in sorted(zip(likeness, pairs, strict=True), key=lambda each: -each[0]):
+        if alike < judge.settings.alike:
             break
         merged = _as_one(program, kept, gone)
         if merged is not None and judge.passes(program, merged):

@@ -55,7 +55,7 @@ class Judge:
         least: float = 0.0,
         settings: NamingSettings = DEFAULT.naming,
     ) -> "Judge":
-        """Asks for what the program reaches, but for the tolerance; never for less than `least` if it reaches that."""
+        """A judge who asks for what a program reaches, less the tolerance; for `least` if it reaches that much."""
         return cls(own, fit, check, trials, 1.0, least, settings).afresh(own)
 
     def afresh(self, program: Program) -> "Judge":

@@ -83,7 +83,7 @@ def name_as_paper(program: Program, draw: Draw, report: Report, settings: PaperN
 
 
 def name_functions(program: Program, pool: Oracle, settings: PaperNaming) -> Program:
-    """MLPs that a function of the library can stand for; of the others, what they say to the output."""
+    """The program with functions of the library for MLPs that they can stand for; others say logits themselves."""
     for name in [s.name for s in program.statements if isinstance(s, ElementWise)]:
         function = program.find(name)
         if not isinstance(function, ElementWise) or not isinstance(function.function, Network):
@@ -129,7 +129,7 @@ def _named_function(
 
 
 def _speaking_to_output(program: Program) -> Program:
-    """MLPs without a name that one project reads, and nothing else, say logits themselves."""
+    """The program whose MLPs without a name say logits themselves, where one project reads them and nothing else."""
     for function in program.statements:
         readers = program.readers(function.name)
         match function, readers:
@@ -185,7 +185,7 @@ def options(program: Program, line: Select | Project) -> Iterator[tuple[Primitiv
 def with_simple_numbers(
     program: Program, batches: Sequence[Oracle], pool: Oracle, least: float, settings: PaperNaming
 ) -> Program:
-    """The tensors without a name made sparse, then whole; of several penalties, the one that leaves fewest numbers."""
+    """The program with tensors made sparse, then whole, by that of several penalties which leaves fewest numbers."""
     names = [s.stored for s in program.statements if isinstance(s, Select | Project) and s.stored is not None]
     if not names:
         return program

@@ -40,7 +40,7 @@ def name_program(
     report: Report = _silent,
     settings: NamingSettings = DEFAULT.naming,
 ) -> Program:
-    """The same answers by the same means, but for a hundredth of the inputs, from lines that say what they do.
+    """The program with names, simplified; it answers as before by the same means, but on a hundredth of the inputs.
 
     Agreement on `check` does not fall below `least` if it is above.
     """
@@ -55,7 +55,7 @@ def name_program(
 
 
 def name_lines(program: Program, judge: Judge) -> Program:
-    """Selects and functions from the lowest layer up; again as long as that finds a name, which may free others."""
+    """The program with names for selects and functions, from the lowest line up, again as long as any is found."""
     while True:
         after = _name_each_line(program, judge)
         if _count_unnamed(after) == _count_unnamed(program):

@@ -50,7 +50,7 @@ class NamedProgram:
 
 
 def name_and_measure(program: Program, transformer: Transformer, task: Task, seed: int, report: Report) -> NamedProgram:
-    """Names are found on two pools of inputs, and the agreement is that on a third."""
+    """The named program with its agreement; names are found on two pools of inputs, agreement on a third."""
     start = time.perf_counter()
     original, transformer = transformer, in_single_precision(transformer)
     program = replace(program, tensors={name: tensor.float() for name, tensor in program.tensors.items()})

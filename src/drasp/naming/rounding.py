@@ -25,7 +25,7 @@ from drasp.settings import NamingSettings
 
 
 def round_projects(program: Program, judge: Judge) -> Program:
-    """All projects at once where none has a name yet, or else those that have none, at their present scale."""
+    """The program with tables of whole numbers in projects: all at once where none has a name, or those without."""
     fit, check = Head.of(program, judge.fit), Head.of(program, judge.check)
     stored = [p for p in fit.projects if isinstance(p.op, TensorName)]
     if not stored:
@@ -200,7 +200,7 @@ def _table(whole: Tensor, rows: Basis, columns: Basis, scale: float, most_entrie
 
 
 def round_selects(program: Program, judge: Judge) -> Program:
-    """A query's row may be raised as a whole, so that most of it is 0."""
+    """The program with tables in selects; a query's row may be raised as a whole, so that most of it is 0."""
     return in_turn(program, (Select,), lambda now, select: _rounded_select(now, select, judge), judge.settings.patience)
 
 

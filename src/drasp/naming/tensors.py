@@ -151,14 +151,14 @@ def with_candidate(program: Program, statement: Select | Project, candidate: Can
 
 
 def name_projects(program: Program, judge: Judge) -> Program:
-    """The simplest candidate that keeps the answers."""
+    """The program in which each project has the simplest tensor of the library that keeps the answers, if any does."""
     return in_turn(
         program, (Project,), lambda now, project: _named_project(now, project, judge), judge.settings.patience
     )
 
 
 def name_tables(program: Program, judge: Judge) -> Program:
-    """Projects that were written out, and say the same as one of the library wherever they are used."""
+    """The program with names for projects that were written out and say the same, wherever that is used."""
     for project in [s for s in program.statements if isinstance(s, Project) and _is_table(s)]:
         program = _named_project(program, project, judge, least=judge.settings.the_same) or program
     return program

@@ -84,7 +84,7 @@ def _statement(statement: Statement) -> dict[str, Any]:
     line = {"name": statement.name, "text": statement_text(statement), "comment": remark(statement)}
     line |= {"kind": statement.kind, "reads": statement.reads}
     line |= {name: _plain(part) for name, part in statement.parts.items()}
-    return line | {"op": op_name(statement)} if isinstance(statement, Select | Project) else line
+    return line | {"op": statement.op_name} if isinstance(statement, Select | Project) else line
 
 
 def _plain(part: Any) -> Any:
@@ -103,11 +103,6 @@ def _plain(part: Any) -> Any:
             return part
 
 
-def op_name(statement: Select | Project) -> str:
-    """What the page calls a line's tensor: a stored one by its name, another by a name that no stored one can have."""
-    return statement.stored or f"op of {statement.name}"
-
-
 # -------------------------------------------------------------------------------------- tensors
 
 
@@ -117,7 +112,7 @@ def tensor_arrays(program: Program) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     for statement in program.statements:
         if isinstance(statement, Select | Project):
-            arrays[op_name(statement)] = _narrowed(interpreter.ops[statement.name].cpu().numpy())
+            arrays[statement.op_name] = _narrowed(interpreter.ops[statement.name].cpu().numpy())
         for name in statement.tensor_names:
             arrays[name] = _narrowed(interpreter.tensors[name].detach().cpu().numpy())
     return arrays
@@ -139,7 +134,7 @@ def rounded(array: np.ndarray, bits: int) -> np.ndarray:
 
 
 def packed(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Deflated together. Bytes are grouped by their place in a number, since the leading ones are much alike."""
+    """Arrays deflated together, with bytes grouped by their place in a number: the leading ones are much alike."""
     entries: list[dict[str, Any]] = []
     blocks: list[bytes] = []
     start = 0

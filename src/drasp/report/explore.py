@@ -12,7 +12,7 @@ from drasp.errors import DraspError
 from drasp.input_files import MAX_TEXT, is_folder, is_there, read_bytes_if_there
 from drasp.loading import resolve_model
 from drasp.output_folder import MARK, write_file
-from drasp.records import Record, WrongFieldError, read_record
+from drasp.records import Record, read_record
 from drasp.report.html import page
 from drasp.report.page import REPORT
 from drasp.training.files import read_metrics
@@ -85,13 +85,10 @@ def row(record: Record, result: Path, base: Path) -> dict[str, Any]:
 
 
 def _evidence(record: Record, result: Path) -> dict[str, Any] | None:
-    """What decides of each line, and what the verdict is made of besides; a record may come from anybody."""
-    if record.causal is None:
+    """What decides of each line, and what the verdict is made of besides."""
+    evidence = Evidence.of_record(record.causal, result / MARK)
+    if evidence is None:
         return None
-    try:
-        evidence = Evidence.from_json(record.causal)
-    except WrongFieldError as error:
-        raise DraspError(f"{result / MARK}: causal: {error}; make the result anew") from None
     whole = {"edited": evidence.edited, "complement": evidence.complement}
     deciding = ("interchange", "interchange_cut_down", "attention_cut_down")
     return {

@@ -14,7 +14,7 @@ _ASSETS = files("drasp.report")
 
 
 def page(template: str, title: str, styles: Sequence[str], scripts: Sequence[str], data: Any) -> bytes:
-    """Styles and scripts are allowed by their hashes alone; the data are a block that no browser runs."""
+    """A page from its parts: styles and scripts are allowed by their hashes alone, and data are never run."""
     script = "".join(map(_asset, scripts))
     return _filled(template, title, styles, f"script-src '{_hash(script)}'; ", script=script, data=json_block(data))
 

@@ -108,7 +108,7 @@ class Means:
 
 @torch.no_grad()
 def means(program: Program, transformer: Transformer, inputs: Inputs, output: Output) -> Means:
-    """A component that is switched off stays at its mean, in the model and in the program."""
+    """The means over inputs, which a component that is switched off stays at, in the model and in the program."""
     components = [c for c in transformer.anatomy.senders if c.kind in ("head", "mlp")]
     lines = [s.name for s in program.statements if isinstance(s, Aggregate | ElementWise)]
     forward, interpreter = Forward(transformer, record=components), Interpreter.of(program)

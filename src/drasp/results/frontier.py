@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from html import escape
 
 from drasp.decompiler.result import Decompiled
 from drasp.errors import DraspError
 from drasp.language import Program
 from drasp.records import FrontierRecord
+from drasp.results.labelled import html_table
 
 HEADER = ("", "lines", "answered alike", "by the model's means", "")
 FrontierRow = tuple[str, str, str, str, str]
@@ -82,13 +82,6 @@ def has_names(program: Program, pruned: Program) -> bool:
 
 def interval_text(interval: tuple[float, float] | None) -> str:
     return "" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]"
-
-
-def html_table(header: tuple[str, ...], rows: "list[FrontierRow] | list[tuple[str, ...]]") -> str:
-    def row(cells: tuple[str, ...], tag: str) -> str:
-        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
-
-    return f"<table>{row(header, 'th')}{''.join(row(each, 'td') for each in rows)}</table>"
 
 
 def _row(arrow: str, point: FrontierRecord, note: str) -> FrontierRow:

@@ -11,23 +11,22 @@ from drasp.decompiler.verify import Verification
 from drasp.edits import Edit
 from drasp.errors import DraspError
 from drasp.language import Program, load_program, load_pruned
-from drasp.loading import fitted_task, load_model, resolve_model
+from drasp.loading import load_model_and_task, resolve_model
 from drasp.model_files import ModelSource
 from drasp.report.examples import fitted_to_program
 from drasp.sites import Site
-from drasp.tasks import Task, load_task, task_of_model
+from drasp.tasks import Task
 from drasp.transformer import Transformer
 from drasp.vocabulary import Output, Vocabulary
 
 
 def model_and_task(model: Any, task: Task | str | Path | None) -> tuple[Transformer, Task, str]:
     """A model, its task and its folder (empty for a model in memory); a folder may name its task itself."""
-    folder = resolve_model(model) if isinstance(model, str | Path) else None
-    transformer = load_model(folder or model)
-    found = _task(folder, task)
+    folder = str(resolve_model(model)) if isinstance(model, str | Path) else ""
+    transformer, found = load_model_and_task(model, task)
     if found is None:
         raise DraspError(f"{folder or 'the model'}: does not say what it was trained on; give a task")
-    return transformer, fitted_task(found, transformer, str(folder or "the model")), str(folder or "")
+    return transformer, found, folder
 
 
 def verify(
@@ -66,18 +65,9 @@ def translate(
     edits: Mapping[Site, Edit] | None = None,
 ) -> Program:
     """The program that gives the logits of a model; names of tokens and output are those of its task, if it has one."""
-    folder = resolve_model(model) if isinstance(model, str | Path) else None
-    transformer = load_model(folder or model)
-    found = _task(folder, None)
-    task = None if found is None else fitted_task(found, transformer, str(folder))
+    transformer, task = load_model_and_task(model)
     vocabulary = vocabulary or (task.vocabulary if task else None)
     return translation.translate(transformer, vocabulary, output or (task.output if task else "softmax"), edits)
-
-
-def _task(folder: Path | None, task: Task | str | Path | None) -> Task | None:
-    if task is not None:
-        return load_task(task)
-    return None if folder is None else task_of_model(folder)
 
 
 def _program(given: Program | str | Path) -> Program:

@@ -90,14 +90,7 @@ class Labelled:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        header, rows = self._table()
-
-        def row(cells: Sequence[str], tag: str) -> str:
-            return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
-
-        names = escape(", ".join(axis.name for axis in self.axes))
-        body = "".join(row(cells, "td") for cells in rows)
-        return f"<table><caption>{escape(self.title)} [{names}]</caption>{row(header, 'th')}{body}</table>"
+        return html_table(*self._table(), f"{self.title} [{', '.join(axis.name for axis in self.axes)}]")
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """The first rows and columns as texts, with a dot for nothing and a blank for what is not seen."""
@@ -117,6 +110,16 @@ class Labelled:
         if len(row_labels) > _SHOWN:
             rows.append(["…", *[""] * (len(header) - 1)])
         return header, rows
+
+
+def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
+    """A table of texts as HTML, for notebooks."""
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f"<table>{title}{row(header, 'th')}{''.join(row(each, 'td') for each in rows)}</table>"
 
 
 def _text(x: float, digits: int) -> str:

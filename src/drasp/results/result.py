@@ -12,10 +12,11 @@ from drasp.decompiler.result import Decompiled
 from drasp.errors import DraspError
 from drasp.language import Program, load_program, load_pruned
 from drasp.output_folder import MARK
-from drasp.records import CertificateRecord, FrontierRecord, Record, WrongFieldError, read_record
+from drasp.records import CertificateRecord, FrontierRecord, Record, read_record
 from drasp.report.examples import draw_examples, fitted_to_program
 from drasp.results.files import write_result
-from drasp.results.frontier import Frontier, has_names, html_table, interval_text
+from drasp.results.frontier import Frontier, has_names, interval_text
+from drasp.results.labelled import html_table
 from drasp.results.line import Line
 from drasp.rewriting.positions import within
 from drasp.tasks import TASKS, Task, load_task
@@ -174,12 +175,7 @@ def _named(record: Record, program: Program, pruned: Program) -> FrontierRecord 
 
 
 def _evidence(record: Record) -> Evidence | None:
-    if record.causal is None:
-        return None
-    try:
-        return Evidence.from_json(json.loads(json.dumps(record.causal)))  # as a file would have it
-    except WrongFieldError as error:
-        raise DraspError(f"{MARK}: causal: {error}; make the result anew") from None
+    return Evidence.of_record(json.loads(json.dumps(record.causal)), MARK)  # as a file would have it
 
 
 def _shown(measure: object | None) -> str:

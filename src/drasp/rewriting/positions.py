@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from drasp.language.bases import Basis, Positions, Products, size
-from drasp.language.checker import basis_of, op_bases
+from drasp.language.checker import basis_of, check, op_bases
 from drasp.language.syntax import ElementWise, Norm, Program, Project, Select, Statement
 from drasp.rewriting.rewrite import dense_ops, fresh_name, with_op
 
 
 def within(program: Program, positions: int | None) -> Program:
-    """The program on so many positions; as it is, where it has no more, or where it is not known how many.
+    """The program on so many positions; as it is, where it has no more, where it is not known how many, or where a
+    function takes none so few or makes other directions of them.
 
     Its tensors lose what belongs to the positions behind. Those of the library are stored, as they may name such a
     position.
@@ -36,7 +37,8 @@ def within(program: Program, positions: int | None) -> Program:
         statements.append(statement)
     used = {name for statement in statements for name in statement.tensor_names}
     kept = {name: tensor for name, tensor in tensors.items() if name in used}
-    return replace(program, n_positions=positions, statements=tuple(statements), tensors=kept)
+    part = replace(program, n_positions=positions, statements=tuple(statements), tensors=kept)
+    return program if check(part) else part
 
 
 def _kept(basis: Basis, positions: int) -> Tensor:

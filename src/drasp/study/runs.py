@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from drasp.tasks import TASKS
-from drasp.training.recipe import OFFSETS, Recipe
+from drasp.training.recipe import GENERALISES, OFFSETS, Recipe
 
-GENERALISES = 0.9  # accuracy at the longest lengths and offset 0
 Records = Sequence[Mapping[str, Any]]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,9 @@ def read_study(file: Path) -> Study:
 
 def _study(content: Mapping[str, Any], file: Path, text: str) -> Study:
     _only(content, {"name", "limits", "train", "models", "decompile"}, "")
-    limits = _flat(Limits, _mapping(content.get("limits", {}), "limits"), "limits")
+    given = _mapping(content.get("limits", {}), "limits")
+    _only(given, {field.name for field in fields(Limits)}, "limits")
+    limits = Limits(**{key: _of_type(value, float, f"limits.{key}") for key, value in given.items()})
     if limits.minutes <= 0 or limits.memory_gb <= 0:
         raise DraspError("limits: expected numbers above 0")
     models: list[Model] = []
@@ -149,11 +152,8 @@ def _study(content: Mapping[str, Any], file: Path, text: str) -> Study:
             raise DraspError(f"decompile.tasks: no model of {', '.join(sorted(each.tasks))} in the study")
     if not chosen and not any(model.training for model in models):
         raise DraspError("nothing to do: models, but no table [[decompile]]")
-    return Study(_name(content, file), limits, tuple(models), tuple(chosen), text)
-
-
-def _name(content: Mapping[str, Any], file: Path) -> str:
-    return _of_type(content.get("name", file.stem), str, "name")
+    name = _of_type(content.get("name", file.stem), str, "name")
+    return Study(name, limits, tuple(models), tuple(chosen), text)
 
 
 def _trained(table: Mapping[str, Any], where: str) -> Iterator[Model]:
@@ -212,7 +212,7 @@ def _chosen(table: Mapping[str, Any], where: str) -> Iterator[Chosen]:
     given = {key: _of_type(table[key], kind, f"{where}.{key}") for key, kind in single.items() if key in table}
     if "accept" in given:
         given["accept"] = check_accept(given["accept"])
-    if not 0 <= given.get("min_match", 0.9) <= 1 or given.get("max_lines", 1) < 1:
+    if not 0 <= given.get("min_match", Decompiling.min_match) <= 1 or given.get("max_lines", Decompiling.max_lines) < 1:
         raise DraspError(f"{where}: expected min_match from 0 to 1 and max_lines of at least 1")
     methods = _list(table.get("methods", ["fast"]), str, f"{where}.methods")
     seeds = _list(table.get("seeds", [0]), int, f"{where}.seeds")
@@ -241,9 +241,7 @@ def _check_tasks(names: list[str], where: str) -> None:
 
 
 def _check_number(sizes: list[int], where: str) -> None:
-    total = 1
-    for size in sizes:
-        total *= size
+    total = prod(sizes)
     if total > MOST_UNITS:
         raise DraspError(f"{where}: {total:,} models; expected at most {MOST_UNITS:,}")
 
@@ -268,11 +266,6 @@ def _only(table: Mapping[str, Any], known: set[str], where: str) -> None:
     if unknown:
         place = f"{where}.{unknown[0]}" if where else unknown[0]
         raise DraspError(f"unknown key {place}; expected {', '.join(sorted(known))}")
-
-
-def _flat(kind: Any, table: Mapping[str, Any], where: str) -> Any:
-    _only(table, {field.name for field in fields(kind)}, where)
-    return kind(**{key: _of_type(value, float, f"{where}.{key}") for key, value in table.items()})
 
 
 def _list(value: Any, kind: type, where: str) -> list[Any]:

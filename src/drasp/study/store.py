@@ -125,10 +125,6 @@ class Store:
             raise DraspError(f"{file}: {error}; remove the unit's folder, and `drasp sweep` runs it again") from None
         return content
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        for unit_id in sorted(self.finished()):
-            yield self.record(unit_id)
-
     def tidy(self) -> None:
         """Removes what is left of units whose owner was killed right after finishing them."""
         there = self.finished()

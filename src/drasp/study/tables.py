@@ -11,19 +11,10 @@ import torch
 
 from drasp.input_files import read_tensors_if_there
 from drasp.study import paper
-from drasp.study.runs import (
-    GENERALISES,
-    Decompilation,
-    Records,
-    alike_but_for,
-    architecture,
-    first_of_each,
-    grouped,
-    runs_of,
-)
+from drasp.study.runs import Decompilation, Records, alike_but_for, architecture, first_of_each, grouped, runs_of
 from drasp.study.spec import LONGEST
 from drasp.tasks.algorithmic import ALGORITHMIC
-from drasp.training.recipe import OFFSETS
+from drasp.training.recipe import GENERALISES, OFFSETS
 
 Cell = str | int | float | None
 

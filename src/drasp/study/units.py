@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal
@@ -36,6 +36,4 @@ class Unit:
         return self.kind, *(str(each) for each in (*told, self.spec.get("quick"), self.spec.get("method")))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind, "spec": self.spec, "label": self.label, "needs": self.needs, "place": self.place
-        }  # fmt: skip
+        return asdict(self)

@@ -16,7 +16,7 @@ _PLUS = 2
 
 
 def _unbalanced_bits(rng: np.random.Generator, lengths: Array) -> Array:
-    """The number of 0s uniform over all but a tie, shuffled."""
+    """Draws bits with a number of 0s that is uniform over all but a tie, shuffled."""
     even = lengths % 2 == 0
     zeros = rng.integers(0, lengths + 1 - even)
     zeros = zeros + (even & (zeros >= lengths // 2))
@@ -30,13 +30,13 @@ def _interleaved_bits(rng: np.random.Generator, lengths: Array) -> Array:
 
 
 def _bits_of_any_count(rng: np.random.Generator, lengths: Array) -> Array:
-    """The number of 1s uniform, shuffled."""
+    """Draws bits with a uniform number of 1s, shuffled."""
     inside = within(lengths)
     return np.where(inside, scatter(rng, inside, rng.integers(0, lengths + 1)), HOLE)
 
 
 def _letters_with_a_winner(rng: np.random.Generator, lengths: Array) -> Array:
-    """Letters independent, drawn again until one is more frequent than every other."""
+    """Draws independent letters, again until one is more frequent than every other."""
     x = np.full((len(lengths), int(lengths.max(initial=0))), HOLE)
     todo = np.arange(len(lengths))
     while len(todo):
@@ -48,14 +48,14 @@ def _letters_with_a_winner(rng: np.random.Generator, lengths: Array) -> Array:
 
 
 def _distinct_numbers(rng: np.random.Generator, lengths: Array) -> Array:
-    """A sample without replacement."""
+    """Draws numbers without replacement."""
     order = rng.random((len(lengths), MAX_LENGTH), dtype=np.float32).argsort(axis=1)
     inside = within(lengths)
     return np.where(inside, order[:, : inside.shape[1]], HOLE)
 
 
 def _distinct_bigrams(rng: np.random.Generator, lengths: Array) -> Array:
-    """Rows with no pair of neighbours twice: the next symbol has odds by how many ways on from it are left."""
+    """Draws rows with no pair of neighbours twice: the next symbol has odds by how many ways on from it are left."""
     x = np.full((len(lengths), int(lengths.max(initial=0))), HOLE)
     todo = np.arange(len(lengths))
     while len(todo):
@@ -86,7 +86,7 @@ def _first_and_last(rng: np.random.Generator, lengths: Array) -> Array:
 
 
 def _two_summands(rng: np.random.Generator, lengths: Array) -> Array:
-    """The place of the plus uniform, bits uniform, no leading zeros."""
+    """Draws two binary numbers: the place of the plus uniform, bits uniform, no leading zeros."""
     inside = within(lengths)
     plus = rng.integers(1, lengths - 1)
     x = rng.integers(0, 2, inside.shape)

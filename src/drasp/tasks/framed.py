@@ -57,7 +57,7 @@ class Framed(Source):
         return self.bins
 
     def draw(self, rng: np.random.Generator, count: int, shortest: int | None, longest: int | None) -> Rows:
-        """Lengths are uniform over those that exist."""
+        """Inputs whose lengths are uniform over those that exist."""
         least, most = shortest or 1, MAX_LENGTH if longest is None else longest
         return self.of_lengths(rng, rng.choice(np.array([n for n in self.lengths if least <= n <= most]), count))
 

@@ -19,7 +19,7 @@ def within(lengths: Int[Array, " n"]) -> Bool[Array, "n width"]:
 
 
 def uniform(n_symbols: int) -> Callable[[np.random.Generator, Array], Array]:
-    """Symbols independent and uniform."""
+    """A function that draws independent and uniform symbols."""
 
     def draw(rng: np.random.Generator, lengths: Array) -> Array:
         inside = within(lengths)
@@ -29,7 +29,7 @@ def uniform(n_symbols: int) -> Callable[[np.random.Generator, Array], Array]:
 
 
 def any_token(n_symbols: int) -> EditTokens:
-    """Changes one token to any other, or draws all of them anew, or swaps two that differ."""
+    """An edit that changes one token to any other, or draws all of them anew, or swaps two that differ."""
 
     def edit(rng: np.random.Generator, x: Array, kind: EditKind) -> Array:
         real = x != HOLE

@@ -246,7 +246,7 @@ class Drawn(Source):
         return Rows(rows.ids, sizes, sizes, pool.counted[: len(own)], None)
 
     def edited(self, rng: np.random.Generator, inputs: Inputs, kind: EditKind) -> Rows:
-        """Answers count where they did. A user's own `edit` is applied once, or as often as there are tokens."""
+        """The inputs after `edit`, applied once or as often as there are tokens, or else after any change of tokens."""
         ids, sizes = inputs.ids.cpu().numpy(), inputs.sizes.cpu().numpy()
         if self.edit is None:
             new = self._edited_anyhow(rng, ids, sizes, kind)

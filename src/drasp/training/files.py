@@ -29,7 +29,7 @@ def state_file(out: Path) -> Path:
 
 
 def save_state(file: Path, recipe: Recipe, state: TrainingState) -> None:
-    """One file, so that there is always a whole one: the old or the new."""
+    """Writes the state of a run to one file, so that there is always a whole one: the old or the new."""
     tensors = {_WEIGHT + name: w for name, w in state.weights.items()}
     tensors |= {f"{_MOMENT}{key}/{name}": m for name, ms in state.moments.items() for key, m in ms.items()}
     if state.dropout is not None:
@@ -100,7 +100,7 @@ def _state(tensors: Mapping[str, Tensor], facts: _Facts, recipe: Recipe, file: P
 
 
 def write_model(out: Path, shape: Shape, weights: Mapping[str, Tensor], task: str, metrics: Metrics) -> None:
-    """A GPT-2 folder that knows its task by name, and its accuracies."""
+    """Writes a GPT-2 folder that knows its task by name, and its accuracies."""
     more = {TASK_FILE: task_json(task), METRICS_FILE: _json(metrics.to_json())}
     write_files(out, model_files(shape, weights) | more, new=True)
 

@@ -25,6 +25,7 @@ LAYERS, HEADS, DIMS, RATES, DROPOUTS = (1, 2, 4), (1, 2, 4), (16, 64, 256), (1e-
 # By length bin ("1-50"), at offset 0 and at random offsets.
 Accuracies = dict[str, dict[str, Share]]
 OFFSETS = ("offset 0", "random offsets")
+GENERALISES = 0.9  # accuracy at the longest lengths and offset 0, from which on a model length-generalises
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Recipe:
         )
 
     def n_weights(self, task: Task) -> int:
-        return sum(math.prod(size) for size in self.shape(task).weight_shapes().values())
+        return self.shape(task).n_weights
 
 
 @dataclass(frozen=True)
