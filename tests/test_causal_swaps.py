@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal_models import ANSWERS, SETS, lively, lively_gpt2, trials_of
-from drasp.causal import Mechanism
+from drasp.causal import Amount, EvidenceEffort, Mechanism, evaluate
 from drasp.causal.origins import origin_of
 from drasp.causal.program_swaps import ProgramSwap, SwappedProgram, program_swap
-from drasp.causal.swaps import SwappedModel, model_swap
+from drasp.causal.swaps import SwappedModel, known_swaps, model_swap
+from drasp.causal.trials import at_once
 from drasp.decompiler.components import Components, Means
 from drasp.edits import Replaced
 from drasp.errors import DraspError
@@ -21,6 +22,7 @@ from drasp.language.syntax import Aggregate, ElementWise, Project, Select
 from drasp.model_files import load_model
 from drasp.rewriting.simplify import simplify
 from drasp.sites import Anatomy, Component, Receiver
+from drasp.transformer import Shape, assemble, initial_weights
 from drasp.translation import translate
 from drasp.wiring import write_program
 from effort import examples
@@ -268,3 +270,24 @@ def test_a_project_over_a_norm_that_stands_before_what_it_reads():
         own = SwappedProgram(program, pairs, swaps)
         assert not torch.equal(own.after("logits1"), own.before)
         torch.testing.assert_close(own.after("logits1"), own.after("a1"))
+
+
+# ------------------------------------------------------------------------------------------ many tokens
+
+
+def test_what_swaps_make_of_wide_logits_is_not_kept_and_the_same(monkeypatch):
+    transformer = lively(1, 2, 1)
+    program = simplify(translate(transformer, ANSWERS.vocabulary, ANSWERS.output))
+    effort = EvidenceEffort(20, Amount(6, 4), Amount(0, 0))
+    kept = evaluate(program, transformer, ANSWERS, program, effort)
+    monkeypatch.setattr("drasp.causal.trials._MOST_KEPT", 0)
+    trials = trials_of(transformer)
+    assert known_swaps(transformer, trials, 0) is not known_swaps(transformer, trials, 0)
+    again = replace(program, tensors=dict(program.tensors))  # which nothing is known of
+    assert evaluate(again, transformer, ANSWERS, again, effort) == kept
+
+
+@pytest.mark.parametrize(("n_vocab", "tokens"), [(2, 8192), (1000, 8192), (2000, 4096), (5000, 1638)])
+def test_batches_are_smaller_where_logits_are_wide(n_vocab, tokens):
+    shape = Shape(n_vocab, n_positions=4, d_model=2, n_layers=1, n_heads=1, d_hidden=2)
+    assert at_once(8192, assemble(shape, initial_weights(shape, seed=0))) == tokens

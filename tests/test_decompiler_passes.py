@@ -187,7 +187,7 @@ def test_programs_of_a_search_share_tensors_but_lines_of_one_do_not():
     program = parse(f"{head}{lines}prediction = softmax(x+y)", tensors)
     for _ in range(2):
         search.accept_program(program, 1.0)
-    one, other = (list(found.program.tensors.values()) for found in search.progress.found)
+    one, other = (list(search.program_of(found).tensors.values()) for found in search.progress.found)
     assert all(a is b for a, b in zip(one, other, strict=True))
     assert len(one) == len({tensor.data_ptr() for tensor in one}) == 2
 

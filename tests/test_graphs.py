@@ -13,18 +13,20 @@ from torch import Tensor
 from cuts import AnyMeans, cuttable
 from drasp.decompiler.checkpoint import Found, Progress, State, load, store
 from drasp.decompiler.components import Components, Graph
+from drasp.decompiler.outline import MOST_ROWS, Outlines
 from drasp.decompiler.pipeline import decompile
 from drasp.edits import Shifted
 from drasp.forward import Forward
 from drasp.language import Interpreter, Program, check
 from drasp.language.syntax import Norm, Project
 from drasp.model_files import load_model
+from drasp.program_writer import TooLargeError
 from drasp.records import Identity
 from drasp.rewriting.simplify import simplify
 from drasp.running import run
 from drasp.sequences import Sequences
 from drasp.settings import QUICK
-from drasp.sites import NO_COMPONENT, OUT, POSITION, TOKEN, Component, Edge, NormSite, Path, Product, Read, Sender
+from drasp.sites import NO_COMPONENT, OUT, POSITION, TOKEN, Component, Edge, NormSite, Path, Product, Read, Sender, Site
 from drasp.tasks import load_task
 from drasp.transformer import Shape, Transformer, assemble, initial_weights
 from drasp.translation import translate
@@ -250,9 +252,48 @@ def test_a_tensor_that_programs_share_is_stored_once(two_layers, tmp_path):
         store(tmp_path / name, Progress([("cut", state)], found), identity, 1.0)
     assert load_file(tmp_path / "once").keys() == load_file(tmp_path / "twice").keys()
     progress, _ = load(tmp_path / "twice", two_layers.anatomy, identity)
-    assert [found.program.digest for found in progress.found] == [program.digest] * 2
-    a, b = (found.program.tensors for found in progress.found)
+    programs = [found.left for found in progress.found if isinstance(found.left, Program)]
+    assert [found.digest for found in programs] == [program.digest] * 2
+    a, b = (found.tensors for found in programs)
     assert all(a[name] is b[name] for name in a)
+
+
+# ------------------------------------------------------------------- of a model of many tokens, few are written
+
+
+def of_many(layers: int, tokens: int, positions: int) -> Transformer:
+    shape = Shape(tokens, positions, d_model=8, n_layers=layers, n_heads=2, d_hidden=4)
+    weights = initial_weights(shape, seed=0)
+    return assemble(shape, {name: tensor + 0.3 * torch.randn(tensor.shape) for name, tensor in weights.items()})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lines_are_counted_on_a_few_of_many_tokens(seed):
+    """They stand for the same of the model; only tables are smaller."""
+    torch.manual_seed(seed)
+    transformer = of_many(1, 700, 530)
+    vocabulary, graph = Vocabulary.unnamed(700), random_graph(transformer, seed)
+    whole = simplify(write_program(transformer, graph.edits, vocabulary, "softmax"))
+    few = simplify(Outlines.of(transformer, vocabulary).write(graph.edits, "softmax"))
+
+    def lines(program: Program) -> list[tuple[str, tuple[Site, ...]]]:
+        return sorted(((statement.kind, statement.sites) for statement in program.statements), key=str)
+
+    assert lines(few) == lines(whole)
+    assert max(max(tensor.shape) for tensor in few.tensors.values()) <= MOST_ROWS
+    assert max(max(tensor.shape) for tensor in whole.tensors.values()) == 700
+
+
+def test_a_program_that_could_not_be_written_whole_is_not_outlined():
+    transformer = of_many(2, 5000, 2000)
+    graph = Components(transformer).whole()
+    with pytest.raises(TooLargeError, match="more than 250,000,000 numbers, one of them of"):
+        Outlines.of(transformer, Vocabulary.unnamed(5000)).write(graph.edits, "softmax")
+
+
+def test_a_model_of_usual_size_is_its_own_outline(two_layers):
+    outlines = Outlines.of(two_layers, Vocabulary.unnamed(two_layers.n_vocab))
+    assert outlines.few is two_layers
 
 
 # -------------------------------------------------------------------------------------- nothing is left

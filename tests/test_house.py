@@ -62,8 +62,12 @@ NO_SETTINGS = {
     "causal.origins._ROUNDING",
     "decompiler.constants._LEAST",
     "naming.difference._SAME",
-    # Memory: tokens of a batch.
+    # Memory: tokens of a batch, logits that are kept, and rows of a table that is only counted.
+    "causal.evaluate._TOKENS",
     "causal.trials._TOKENS",
+    "causal.trials._WIDE",
+    "causal.trials._MOST_KEPT",
+    "decompiler.outline.MOST_ROWS",
     # How L-BFGS goes, whatever it is used for.
     "fitting.descent._MEMORY",
     "fitting.descent._ENOUGH",

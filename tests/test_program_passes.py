@@ -321,6 +321,21 @@ def test_descent_stays_where_nothing_has_a_slope():
     assert kept.tolist() == [1.0, 1.0]
 
 
+def test_descent_finds_the_slope_only_where_it_goes_on_from():
+    """Not of steps that were too long, nor of the last one."""
+    values, slopes = [], []
+
+    def loss(parameters):
+        [x] = parameters
+        x.register_hook(slopes.append)
+        values.append(x.detach())
+        return (x**4 - x).sum()
+
+    [found] = minimise(loss, [torch.full((1,), 3.0)], 4)
+    assert len(slopes) == 4 < len(values)
+    assert 0 < float(found) < 3
+
+
 # ------------------------------------------------------------------------------------- splitting
 
 

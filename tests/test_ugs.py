@@ -23,6 +23,7 @@ from drasp.decompiler.ugs.running import answers_of, mean_log_variances, means_o
 from drasp.decompiler.ugs.storing import kept_of, run_of
 from drasp.decompiler.ugs.writing import finest, program_of
 from drasp.errors import DraspError
+from drasp.language import Program
 from drasp.measure import Share
 from drasp.settings import UgsSettings
 from drasp.sites import OUT, POSITION, TOKEN, Component, Edge
@@ -321,10 +322,11 @@ def test_what_parts_of_mlps_are_compared_with_is_found_again(tmp_path):
     search.once("split", accepted, State(search.nothing))
     [found] = Search(model, TASK, 0, lambda _: None, checkpoint=file, resume=True).progress.found
     assert found.own is not None
-    assert found.own.digest == own.digest != found.program.digest
-    point = Point(found.program, Share(9, 10), own=found.own)
+    assert isinstance(found.left, Program)
+    assert found.own.digest == own.digest != found.left.digest
+    point = Point(found.left, Share(9, 10), own=found.own)
     assert point.cut_down is found.own
-    assert replace(point, own=None).cut_down is found.program
+    assert replace(point, own=None).cut_down is found.left
     # Of the model's MLP the parts are approximations, however near.
     functions = [s.name for s in own.statements if s.kind == "element_wise_op"]
     assert len(functions) == 1

@@ -3,13 +3,22 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from cases import case
 from drasp.causal import Evidence
 from drasp.causal.evidence import LineEvidence, causal_reasons
 from drasp.causal.measures import NOT_APPLICABLE, Measure
 from drasp.decompiler.checkpoint import Found
-from drasp.decompiler.picking import End, _candidates, _promising, check_accept, choose, most_lines
+from drasp.decompiler.picking import (
+    End,
+    _candidates,
+    _promising,
+    check_accept,
+    choose,
+    most_lines,
+    too_large_to_name,
+)
 from drasp.decompiler.result import Point, verdict_of
 from drasp.errors import DraspError
 from drasp.language.syntax import Program
@@ -115,6 +124,14 @@ def test_the_shortest_that_agrees_is_looked_at_and_a_complete_one_that_is_not_fa
     assert _promising([seen(3, 95), *more[1:]], DEFAULT, 0.9, 40) == more[1:], "too little for what it has lost"
     far = [seen(3, 95), seen(9, 99, complete=0.91)]
     assert _promising(far, DEFAULT, 0.9, 40) == far[:1]
+
+
+def test_what_is_too_large_gets_no_names():
+    large = {"A": torch.zeros(1).expand(6000, 5001)}
+    assert too_large_to_name(program(12), DEFAULT) is None
+    assert too_large_to_name(program(13), DEFAULT) == "more than 12 lines"
+    said = "more than 30,000,000 numbers in its tables"
+    assert too_large_to_name(replace(program(12), tensors=large), DEFAULT) == said
 
 
 def test_an_unknown_criterion_is_one_line():

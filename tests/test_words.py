@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from drasp.absence import absence
@@ -134,11 +134,13 @@ def test_a_program_whose_function_takes_no_single_position_stays_whole():
     assert within(made, 2).n_positions == 2
 
 
-@given(randoms, st.integers(2, 12), st.integers(0, 2**31))
+@given(randoms, st.integers(1, 12), st.integers(0, 2**31))
 def test_a_program_on_its_first_positions_gives_the_same_logits_there(rng: random.Random, count: int, seed: int):
     whole = random_program(rng)
     part = within(whole, count)
     assert not check(part)
+    # What a function of `pos` says may have directions that are no positions; then nothing is cut off.
+    assume(part is not whole or count >= whole.n_positions)
     assert part.n_positions == min(count, whole.n_positions)
     positions = torch.arange(part.n_positions)[None]
     ids = torch.randint(len(whole.vocabulary), positions.shape, generator=torch.Generator().manual_seed(seed))

@@ -148,6 +148,7 @@ class Settings(Numbers):
     saved_by_names: int = 3  # lines, at most, as a rule
     more_tried: int = 3  # longer programs, where the first do not do it by the model's means
     most_named: int = 12  # lines of a program that is named: each is tried by running all of it, many times
+    most_numbers_named: int = 30_000_000  # in its tables, for the same reason
 
     naming: NamingSettings = field(default_factory=NamingSettings)
     without: tuple[str, ...] = ()  # passes that are left out, to see what they do

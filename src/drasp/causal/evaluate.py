@@ -18,7 +18,7 @@ from drasp.causal.mechanism import Mechanism
 from drasp.causal.origins import origin_of
 from drasp.causal.parts import part_effects
 from drasp.causal.splice import splice
-from drasp.causal.trials import SOURCES, Amount, Outcome, Trials, wanted
+from drasp.causal.trials import SOURCES, Amount, Outcome, Trials, at_once, wanted
 from drasp.forward import Forward
 from drasp.language import Interpreter, Program
 from drasp.language.syntax import ONE, ElementWise, Network, Select
@@ -29,6 +29,7 @@ from drasp.transformer import Transformer
 
 Key = TypeVar("Key", bound=str)
 Asked: TypeAlias = tuple[Reference, Sequence[str]]
+_TOKENS = 16_384  # in a batch on which only answers are compared
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,7 @@ def _agreement(trials: Trials, inputs: Inputs, program: Program, cut_down: Progr
     if not Mechanism.of(program).without_sites:
         answering["mean_ablated"] = Forward(transformer, with_means(program, trials))
     same = {name: torch.zeros(len(inputs)) for name in answering}
-    for rows, batch in inputs.batches():
+    for rows, batch in inputs.batches(at_once(_TOKENS, transformer)):
         where, valid = wanted(batch)
         sequences = Sequences(batch.ids, batch.positions, where)
         model = Forward(transformer)(sequences).logits

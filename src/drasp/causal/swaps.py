@@ -91,6 +91,8 @@ def part_inputs(mechanism: Mechanism, name: str, heard: Heard) -> tuple[Sender, 
 
 def known_swaps(reference: Transformer | Program, trials: Trials, number: int) -> dict[Hashable, Logits]:
     """What came of swaps in a reference on a batch: many programs are held to the same model, or the same program."""
+    if not trials.keeps_logits:
+        return {}
     match reference:
         case Program():
             return once(reference.of_numbers, ("swaps", trials, number), dict)

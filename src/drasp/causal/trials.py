@@ -29,6 +29,8 @@ from drasp.vocabulary import Output
 FROM_TASK = "another input"
 SOURCES = (FROM_TASK, *EDITS)
 _TOKENS = 8192  # in a batch: attention weights of all heads on it fit into some ten megabytes
+_WIDE = 1000  # tokens of a vocabulary: logits, and means of tokens, have a number for each, wherever they are looked at
+_MOST_KEPT = 25_000_000  # logits of a swap that are kept for the next one who asks: a hundred megabytes for each line
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Trials:
         base, source = (stacked([part[side] for part in parts], pad) for side in (0, 1))
         kinds = torch.cat([torch.full((len(part[0]),), kind) for kind, part in enumerate(parts)])
         batches: list[Pairs] = []
-        for rows, ours in base.batches(_TOKENS):
+        for rows, ours in base.batches(at_once(_TOKENS, transformer)):
             theirs = source.rows(rows)
             where, valid = wanted(ours)
             before, after = (Sequences(inputs.ids, inputs.positions, where) for inputs in (ours, theirs))
@@ -106,6 +108,11 @@ class Trials:
 
     def __len__(self) -> int:
         return sum(len(pairs) for pairs in self.batches)
+
+    @cached_property
+    def keeps_logits(self) -> bool:
+        """Whether there is room for what each line's swap makes of all pairs."""
+        return sum(pairs.base_logits.numel() for pairs in self.batches) <= _MOST_KEPT
 
     @torch.no_grad()
     def means(self, sites: Sequence[Site]) -> dict[Site, Tensor]:
@@ -123,6 +130,11 @@ class Trials:
     def possible(self) -> bool:
         """Whether the model ever answers otherwise on a source: if not, a swap of everything changes nothing."""
         return any(bool((differing(p.base_logits, p.source_logits, self.output) & p.valid).any()) for p in self.batches)
+
+
+def at_once(tokens: int, transformer: Transformer) -> int:
+    """The tokens of a batch: as many as is usual, and fewer of a model whose logits are wide."""
+    return min(tokens, tokens * _WIDE // transformer.n_vocab)
 
 
 def median_margin(logits: Iterable[Logits], trials: Trials) -> float:

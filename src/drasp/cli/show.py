@@ -61,6 +61,7 @@ def print_frontier(console: Console, frontier: "Frontier") -> None:
 
 def print_result(console: Console, result: "Decompiled", out: Path, standing: str | None = None) -> None:
     """The program, the frontier, what was found out; `standing` is what is decided of the task's language."""
+    from drasp.decompiler.picking import too_large_to_name
     from drasp.report.page import REPORT
     from drasp.results.frontier import Frontier
     from drasp.settings import DEFAULT
@@ -75,9 +76,9 @@ def print_result(console: Console, result: "Decompiled", out: Path, standing: st
         same = Counter(seed.program for seed in result.seeds)
         found = ", ".join(f"{count} of {len(result.seeds)}" for _, count in same.most_common())
         console.print(f"- programs by how many searches found them: {found}", markup=False, soft_wrap=True)
-    most = DEFAULT.most_named
-    if result.verdict == "decompiled" and result.pick.lines > most:
-        hint = f"no names, since it has more than {most} lines: `drasp name {out} MODEL --out NAMED` tries"
+    too_much = too_large_to_name(result.pick.program, DEFAULT)
+    if result.verdict == "decompiled" and too_much:
+        hint = f"no names, since it has {too_much}: `drasp name {out} MODEL --out NAMED` tries"
         console.print(f"- {hint}", markup=False, soft_wrap=True)
     files = f"program.{{{','.join(EXPORTS)}}}, pruned.{{drasp,safetensors}}, result.json, frontier/"
     console.print(f"wrote {out}/{files}", markup=False, soft_wrap=True)

@@ -46,14 +46,15 @@ class Kept:
 
 @dataclass(frozen=True)
 class Found:
-    """A program on the way, its agreement on the pool that decides, and its lines once it is simplified.
+    """What was left of the model on the way, its agreement on the pool that decides, and the lines of its program.
 
-    `complete` is how many answers were seen to stay, at least, when what it leaves out comes from another input; 0
-    where nobody looked. `own` is the program with the model's own tensors, where this one has others.
+    It is a graph, whose program is written where it is handed out, or a program that is no graph's. `complete` is how
+    many answers were seen to stay, at least, when what it leaves out comes from another input; 0 where nobody looked.
+    `own` is the program with the model's own tensors, where this one has others.
     """
 
     match: float
-    program: Program
+    left: Graph | Program
     lines: int
     complete: float
     own: Program | None = None
@@ -95,19 +96,25 @@ def store(file: Path, progress: Progress, identity: Identity, seconds: float) ->
             return None
         return {"text": to_text(content), "tensors": {key: name_of(t) for key, t in content.tensors.items()}}
 
+    def graph_facts(graph: Graph) -> dict[str, Any]:
+        edges, receivers = graph.anatomy.edges, graph.anatomy.receivers
+        constants = torch.stack([graph.constants[r] for r in receivers])
+        return {
+            "constants": name_of(constants),
+            "kept": sorted(edges.index(edge) for edge in graph.kept),
+            "norms": {str(receivers.index(r)): value for r, value in graph.norms.items()},
+            "closed": sorted(map(str, graph.closed)),
+            "bare": {str(receivers.index(r)): value for r, value in graph.bare.items()},
+        }
+
     states: list[dict[str, Any]] = []
     for i, (name, state) in enumerate(progress.states):
-        graph, anatomy = state.graph, state.graph.anatomy
         if state.kept is not None:
             tensors |= {f"kept{i}/{key}": tensor.clone() for key, tensor in state.kept.tensors.items()}
-        tensors[f"state{i}.constants"] = torch.stack([graph.constants[r] for r in anatomy.receivers])
         states.append(
             {
                 "pass": name,
-                "kept": sorted(anatomy.edges.index(edge) for edge in graph.kept),
-                "norms": {str(anatomy.receivers.index(r)): value for r, value in graph.norms.items()},
-                "closed": sorted(map(str, graph.closed)),
-                "bare": {str(anatomy.receivers.index(r)): value for r, value in graph.bare.items()},
+                "graph": graph_facts(state.graph),
                 "program": program(state.program),
                 "settled": state.settled,
                 "kept_facts": state.kept and state.kept.facts,
@@ -122,7 +129,8 @@ def store(file: Path, progress: Progress, identity: Identity, seconds: float) ->
                 "match": f.match,
                 "lines": f.lines,
                 "complete": f.complete,
-                "program": program(f.program),
+                "graph": graph_facts(f.left) if isinstance(f.left, Graph) else None,
+                "program": program(f.left) if isinstance(f.left, Program) else None,
                 "own": program(f.own),
             }
             for f in progress.found
@@ -146,7 +154,7 @@ def load(file: Path, anatomy: Anatomy, identity: Identity) -> tuple[Progress, fl
             [
                 Found(
                     float(each["match"]),
-                    _program(each["program"], tensors),
+                    _left(each, anatomy, tensors),
                     int(each["lines"]),
                     float(each["complete"]),
                     None if each["own"] is None else _program(each["own"], tensors),
@@ -161,19 +169,27 @@ def load(file: Path, anatomy: Anatomy, identity: Identity) -> tuple[Progress, fl
 
 
 def _state(i: int, content: Mapping[str, Any], anatomy: Anatomy, tensors: Mapping[str, Tensor]) -> State:
+    facts = content["kept_facts"]
+    program = None if content["program"] is None else _program(content["program"], tensors)
+    kept = None if facts is None else Kept(facts, _under(f"kept{i}/", tensors))
+    return State(_graph(content["graph"], anatomy, tensors), program, bool(content["settled"]), kept)
+
+
+def _left(content: Mapping[str, Any], anatomy: Anatomy, tensors: Mapping[str, Tensor]) -> Graph | Program:
+    graph, program = content["graph"], content["program"]
+    return _program(program, tensors) if graph is None else _graph(graph, anatomy, tensors)
+
+
+def _graph(content: Mapping[str, Any], anatomy: Anatomy, tensors: Mapping[str, Tensor]) -> Graph:
     edges, receivers = anatomy.edges, anatomy.receivers
-    graph = Graph(
+    return Graph(
         anatomy,
         frozenset(edges[index] for index in content["kept"]),
-        dict(zip(receivers, tensors[f"state{i}.constants"], strict=True)),
+        dict(zip(receivers, tensors[content["constants"]], strict=True)),
         {receivers[int(index)]: value for index, value in content["norms"].items()},
         frozenset(_cuttable(text) for text in content["closed"]),
         {receivers[int(index)]: value for index, value in content["bare"].items()},
     )
-    facts = content["kept_facts"]
-    program = None if content["program"] is None else _program(content["program"], tensors)
-    kept = None if facts is None else Kept(facts, _under(f"kept{i}/", tensors))
-    return State(graph, program, bool(content["settled"]), kept)
 
 
 def _cuttable(text: str) -> Cuttable:

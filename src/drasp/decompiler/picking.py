@@ -53,7 +53,7 @@ def picked(search: Search, graph: Graph, min_match: float, accept: Accept, namin
     points: list[Point] = []
     for found in _candidates(search.progress.found, search.settings, search.max_lines):
         search.note("measure", found.lines, "lines", found.match)
-        points.append(Point(found.program, fresh.match(answering(found.program)), found.complete, own=found.own))
+        points.append(_measured(search, found, fresh))
     ends: list[End] = []
     finish = partial(_END[naming], search, fresh=fresh, min_match=min_match)
     for pick in _promising(points, search.settings, min_match, search.max_lines):
@@ -64,7 +64,7 @@ def picked(search: Search, graph: Graph, min_match: float, accept: Accept, namin
     if accept == "causal" and not any(end.final.causal for end in ends):
         tried = {end.pick.lines for end in ends}
         for found in _longer(search, tried, min_match):
-            pick = Point(found.program, fresh.match(answering(found.program)), found.complete, own=found.own)
+            pick = _measured(search, found, fresh)
             points = sorted([*(p for p in points if p.lines != pick.lines), pick], key=lambda point: point.lines)
             search.note("take a longer one", pick.lines, "lines", pick.match.value)
             ends.append(finish(pick))
@@ -91,6 +91,12 @@ def picked(search: Search, graph: Graph, min_match: float, accept: Accept, namin
         min_match=min_match,
         max_lines=search.max_lines,
     )
+
+
+def _measured(search: Search, found: Found, fresh: Oracle) -> Point:
+    """The program of what was found, with its agreement on fresh inputs."""
+    program = search.program_of(found)
+    return Point(program, fresh.match(answering(program)), found.complete, own=found.own)
 
 
 class End(NamedTuple):
@@ -177,7 +183,7 @@ def _longer(search: Search, tried: set[int], min_match: float) -> list[Found]:
 
 def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Point:
     """The pick with names; as it is, should names turn out to cost too much on inputs that no pass has seen."""
-    if pick.match.value < min_match or pick.lines > search.settings.most_named:
+    if pick.match.value < min_match or too_large_to_name(pick.program, search.settings):
         return pick  # names would explain another function than the model's, or take longer than all that came before
 
     def report(name: str, program: Program, match: float) -> None:
@@ -189,6 +195,15 @@ def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Poin
     if search.judged(program) < search.judged(pick.program) - chosen.tolerance:
         return pick
     return Point(program, fresh.match(answering(program)), pick.complete, own=pick.own)
+
+
+def too_large_to_name(program: Program, settings: Settings) -> str | None:
+    """What a program has too much of to be run as often as names have to be tried; None where it has not."""
+    if program.lines > settings.most_named:
+        return f"more than {settings.most_named} lines"
+    numbers = sum(tensor.numel() for tensor in program.tensors.values())
+    most = settings.most_numbers_named
+    return f"more than {most:,} numbers in its tables" if numbers > most else None
 
 
 def _promising(points: Sequence[Point], settings: Settings, min_match: float, max_lines: int) -> list[Point]:

@@ -4,7 +4,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from drasp.decompiler.components import Components, Graph
 from drasp.decompiler.elimination import EliminationJudge
 from drasp.decompiler.harm import harm_by_edge
 from drasp.decompiler.lines import constants_of
+from drasp.decompiler.outline import Outlines, Size
 from drasp.decompiler.standards import Standards
 from drasp.errors import DraspError
 from drasp.fitting.descent import fit_tensors, minimise
@@ -55,15 +56,6 @@ def what_is_cut(graph: Graph) -> Hashable:
     return graph.kept, graph.closed, frozenset(graph.norms), frozenset(graph.bare)
 
 
-@dataclass(frozen=True)
-class Size:
-    """The lines of a program, how many of them are norms that matter, and what its functions and queries read."""
-
-    lines: int
-    norms: int
-    reads: int
-
-
 class Search:
     """One decompilation in progress."""
 
@@ -84,7 +76,7 @@ class Search:
         self.transformer, self.task, self.seed, self.report, self.settings = transformer, task, seed, report, settings
         self.start, self.max_lines, self.checkpoint = time.perf_counter(), max_lines, checkpoint
         self.components = Components(transformer)
-        self.anatomy = transformer.anatomy
+        self.anatomy, self.outlines = transformer.anatomy, Outlines.of(transformer, task.vocabulary)
         self.identity = Identity(model_digest, task.name, task.digest(), seed, dict(asked or {}), drasp_version())
         self.progress, self.stored = Progress(), Progress()
         if checkpoint is not None and resume:
@@ -97,7 +89,7 @@ class Search:
         self.fit = Oracle.of(transformer, task, inputs, batch_size=24)
         self.mean_size = float(inputs.sizes.float().mean())
         self.at_once = self._at_once()
-        self.check = self.draw("check", settings.inputs, batch_size=60 * self.at_once)
+        self.check = self.draw("check", settings.inputs, batch_size=30 * self.at_once)
         accuracy = self.check.right(lambda batch: batch.logits).value
         # Answers that are almost another one are decided by what may go; so are mistakes of a model that makes few.
         self.decisive = self.check.clear(EVIDENCE.clear)
@@ -107,10 +99,7 @@ class Search:
         # Ranking moves takes fewer inputs than settling constants, which must not suit those inputs alone; fewer still
         # where each input holds many answers.
         long = self.fit.answers_each > settings.long_answers
-        self.probe, self.tune = (
-            Oracle.of(transformer, task, inputs.spread(step[long]), batch_size=24 * self.at_once)
-            for step in (settings.probed, settings.tuned)
-        )
+        self.probe, self.tune = (self._some_of(inputs, step[long]) for step in (settings.probed, settings.tuned))
         self.means = self.components.means(self.probe)
         whole = self.components.whole()
         self.mean_norms = self.components.mean_norms(whole, whole.anatomy.receivers, self.probe)
@@ -137,6 +126,12 @@ class Search:
             return size * (shape.n_layers * self.transformer.d_model + shape.n_heads * looks)
 
         return max(1, round(work(usual, usual) / work(self.mean_size, self.fit.answers_each)))
+
+    def _some_of(self, inputs: Inputs, every: int) -> Oracle:
+        """Every so-many-th of the inputs, in three batches at least: few of all lengths would be half padding."""
+        some = inputs.spread(every)
+        size = max(1, min(24, len(some) // 3)) * self.at_once
+        return Oracle.of(self.transformer, self.task, some, batch_size=size)
 
     def draw(self, pool: str, count: int, batch_size: int) -> Oracle:
         """A pool of inputs with the model's answers, drawn by a generator of its own: it depends on no other pool."""
@@ -225,9 +220,7 @@ class Search:
     def graph_match(self, graph: Graph) -> float:
         """Agreement on the answers that decide."""
         logits = self.components.logits
-        return once(
-            graph.measured, (self, "match"), lambda: self.decisive.match(lambda batch: logits(graph, batch)).value
-        )
+        return once(graph.measured, (self, "match"), lambda: self.decisive.match(lambda b: logits(graph, b)).value)
 
     @torch.no_grad()
     def agreement(self, graph: Graph, target: float) -> float:
@@ -255,7 +248,7 @@ class Search:
 
     def graph_judge(self, complete: float | None) -> EliminationJudge[Graph]:
         """Answers stay, heads look where they looked, edits tell; and so many answers stay whatever is left out."""
-        logits = self.components.logits
+        logits, longer = self.components.logits, (self.tune, self.settings.longer_steps)
 
         def settle(graph: Graph, pool: Oracle, steps: int) -> Graph:
             """The graph with its constants fitted: one vector a receiver, and one number a norm that is constant."""
@@ -282,7 +275,8 @@ class Search:
             spare=self.standards.spare,
             # Most of what is tried fails, and a few inputs tell.
             settle=lambda graph: settle(graph, self.probe, self.settings.brief_steps),
-            settle_longer=lambda graph: settle(graph, self.tune, self.settings.longer_steps),
+            # One pass after another may ask this of the graph that it begins with.
+            settle_longer=lambda graph: once(graph.measured, (self, "settled"), partial(settle, graph, *longer)),
             hopeless=self.hopeless,
             settings=self.settings,
             key=what_is_cut,
@@ -307,16 +301,23 @@ class Search:
         )
 
     def write(self, graph: Graph) -> Program | None:
-        """The graph's program, simplified, unless it is still too long, or large, to be shortened with care."""
+        """The graph's program, simplified, unless it is still too long, or large, to be shortened with care.
+
+        Of a model of many tokens it has tables for a few of them: most of what is written is only looked at.
+        """
 
         def written() -> Program | None:
             try:
-                program = self._shared(simplify(self.written(graph)))
+                program = simplify(self.outlines.write(graph.edits, self.task.output))
             except TooLargeError:
                 return None
             return program if program.lines <= self.settings.most_lines else None
 
         return once(graph.measured, (self, "program"), written) if self.is_sparse(graph) else None
+
+    def program_of(self, found: Found) -> Program:
+        """What is handed out of something that was found, with all its tables."""
+        return found.left if isinstance(found.left, Program) else self._shared(simplify(self.written(found.left)))
 
     def _shared(self, program: Program) -> Program:
         """The program with the tensors of others in the place of equal ones: each may take a hundred megabytes.
@@ -374,20 +375,19 @@ class Search:
         self.note(self.running, len(graph.kept), "edges", match)
         program = self.write(graph)
         if program is not None:
-            self._keep(program, match, complete)
+            # A copy, so that what was measured of the graph goes with it.
+            self.progress.found.append(Found(match, replace(graph), program.lines, complete or 0.0))
 
     def accept_program(self, program: Program, match: float, own: Program | None = None) -> None:
         """Keeps a program that was found; `own` has the model's own tensors, where this one has others."""
         self.note(self.running, program.lines, "lines", match)
-        self._keep(self._shared(simplify(program)), match, own=own)
+        program = self._shared(simplify(program))
+        self.progress.found.append(Found(match, program, program.lines, 0.0, own))
 
     def note(self, name: str, left: int, unit: Unit, match: float) -> None:
         record = PassRecord(name, round(self.seconds, 2), left, unit, match)
         self.progress.passes.append(record)
         self.report(record)
-
-    def _keep(self, program: Program, match: float, complete: float | None = None, own: Program | None = None) -> None:
-        self.progress.found.append(Found(match, program, program.lines, complete or 0.0, own))
 
     @cached_property
     def unseen(self) -> Oracle:

@@ -25,22 +25,31 @@ Flat = Float[Tensor, " parameters"]
 def minimise(loss: Callable[[list[Tensor]], Tensor], start: Sequence[Tensor], steps: int) -> list[Tensor]:
     """The tensors after at most `steps` steps of L-BFGS from `start`; never with a greater loss."""
 
-    def value_and_slope(at: Flat) -> tuple[float, Flat]:
+    def value_and_slope(at: Flat) -> tuple[float, Callable[[], Flat]]:
+        """The loss, and what finds its slope: that takes as long, and is wanted only where a step goes on from."""
         parameters = [tensor.requires_grad_() for tensor in _unpacked(at, start)]
         with torch.enable_grad():
             value = loss(parameters)
-        if not value.requires_grad:  # behind a comparison or a hardened choice nothing has a slope
-            return float(value), torch.zeros_like(at)
-        slopes = torch.autograd.grad(value, parameters, allow_unused=True)
-        pairs = zip(slopes, parameters, strict=True)
-        flat = torch.cat([(torch.zeros_like(p) if slope is None else slope).flatten() for slope, p in pairs])
-        return float(value.detach()), flat
+
+        def slope() -> Flat:
+            if not value.requires_grad:  # behind a comparison or a hardened choice nothing has a slope
+                return torch.zeros_like(at)
+            slopes = torch.autograd.grad(value, parameters, allow_unused=True)
+            pairs = zip(slopes, parameters, strict=True)
+            return torch.cat([(torch.zeros_like(p) if slope is None else slope).flatten() for slope, p in pairs])
+
+        return float(value.detach()), slope
 
     x = torch.cat([tensor.detach().flatten() for tensor in start])
-    value, slope = value_and_slope(x)
+    value, slope_there = value_and_slope(x)
+    slope, step = torch.zeros_like(x), None
     history: list[tuple[Flat, Flat]] = []
     values = [value]
     for _ in range(steps):
+        before, slope = slope, slope_there()
+        del slope_there  # and all that it keeps of the run
+        if step is not None and float(step @ (change := slope - before)) > 1e-10 * float(change @ change):
+            history = [*history, (step, change)][-_MEMORY:]
         direction = -_times_inverse_curvature(slope, history)
         promised = float(direction @ slope)
         if not promised < -1e-14:
@@ -49,16 +58,14 @@ def minimise(loss: Callable[[list[Tensor]], Tensor], start: Sequence[Tensor], st
         size = 1.0 if history else min(1.0, 1 / float(slope.abs().sum()))
         for _ in range(_HALVINGS):
             new = x + size * direction
-            new_value, new_slope = value_and_slope(new)
+            new_value, slope_there = value_and_slope(new)
             if new_value <= value + _ENOUGH * size * promised:
                 break
+            del slope_there
             size /= 4 if new_value < float("inf") else 16
         else:
             break
-        step, change = new - x, new_slope - slope
-        if float(step @ change) > 1e-10 * float(change @ change):
-            history = [*history, (step, change)][-_MEMORY:]
-        x, value, slope = new, new_value, new_slope
+        step, x, value = new - x, new, new_value
         values.append(value)
         if len(values) > _STEPS_STALLED and value > (1 - _STALLED) * values[-1 - _STEPS_STALLED]:
             break

@@ -9,6 +9,7 @@ from torch import Tensor
 
 # The query axis is 1 where all queries see the same, and the batch axis where all inputs do.
 Scores: TypeAlias = Float[Tensor, "#batch #query key"]
+MANY_ROWS = 1500  # of a table: an input reads few of so many
 
 
 def at_positions(
@@ -71,7 +72,7 @@ class Dense:
         return self.value
 
     def times(self, op: Float[Tensor, "rows columns"]) -> Float[Tensor, "batch pos columns"]:
-        return self.value @ op
+        return self.value @ op if len(op) < MANY_ROWS else _few_times(self.value, op)
 
     def scores(self, rows: Float[Tensor, "#batch #query dims"]) -> Scores:
         return rows @ self.value.transpose(1, 2)
@@ -81,3 +82,15 @@ class Dense:
 
 
 Value: TypeAlias = OneHot | Dense
+
+
+def _few_times(
+    value: Float[Tensor, "batch pos rows"], op: Float[Tensor, "rows columns"]
+) -> Float[Tensor, "batch pos columns"]:
+    """The product, by those rows alone that an input reads: what attention makes of tokens is 0 for all others."""
+    read = (value != 0).any(1)
+    most = int(read.sum(1).max()) if len(read) else 0
+    if most > len(op) // 4:
+        return value @ op
+    rows = read.byte().topk(most, dim=1).indices
+    return value.gather(2, rows[:, None, :].expand(-1, value.shape[1], -1)) @ op[rows]

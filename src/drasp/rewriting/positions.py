@@ -13,7 +13,7 @@ from drasp.rewriting.rewrite import dense_ops, fresh_name, with_op
 
 def within(program: Program, positions: int | None) -> Program:
     """The program on so many positions; as it is, where it has no more, where it is not known how many, or where a
-    function takes none so few.
+    function takes none so few or makes other directions of them.
 
     Its tensors lose what belongs to the positions behind. Those of the library are stored, as they may name such a
     position.
