@@ -10,7 +10,7 @@ drasp's own), a hang, more than one line on the error stream of a command that e
 character on a stream, code run that a folder holds, files left beside the output, and an end with 0 without the work.
 A signal is sent before or after a call that changes files, or in the middle of work. Then a folder must be whole, the
 old or the new, and the command again, or with --resume, must end with the program files of one that was not
-interrupted. TMPDIR=/dev/shm makes all of it faster.
+interrupted. TMPDIR=/dev/shm makes all of it faster; so do two processes with other portions and the same --out.
 """
 
 import argparse
@@ -59,6 +59,12 @@ def portions(inputs: int, seed: int, place: Path) -> Mapping[str, Callable[[], T
     return {**around, **moves, **middle, **drawn}
 
 
+def _processor_seconds() -> float:
+    """What this process has taken, and those that it has begun and that have ended."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
 def campaign(inputs: int, seed: int, out: Path | None = None, only: str = "") -> Tally:
     """Tries what has not been tried yet, according to the file `out`; gives the sum of all of it."""
     torch.set_num_threads(1)
@@ -74,14 +80,11 @@ def campaign(inputs: int, seed: int, out: Path | None = None, only: str = "") ->
         wanted = {name: tried for name, tried in portions(inputs, seed, place).items() if name.startswith(only)}
         for name, tried in wanted.items():
             if name not in done:
-                begun = time.monotonic()
+                begun, worked = time.monotonic(), _processor_seconds()
                 done[name] = tried()
                 done[name].code.add(code)
-                seconds = time.monotonic() - begun
-                print(
-                    f"{name}: {done[name].tried.total():,} in {seconds:.0f} s, {len(done[name].failed)} failed",
-                    flush=True,
-                )
+                seconds = f"{time.monotonic() - begun:.0f} s ({_processor_seconds() - worked:.0f} s of a processor)"
+                print(f"{name}: {done[name].tried.total():,} in {seconds}, {len(done[name].failed)} failed", flush=True)
                 if out is not None:
                     tally = done[name]
                     noted = {"portion": name, "code": code, "tried": tally.tried, "failed": tally.failed}

@@ -112,6 +112,23 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path):
     assert torch.rand(1).item() == torch.rand(1, generator=torch.Generator().manual_seed(1234)).item()
 
 
+def test_the_state_of_a_run_that_was_killed_when_its_model_was_there_goes(tmp_path):
+    """Nothing can go on with it; that of another run stays."""
+    task, out = TASKS["bin_majority"], tmp_path / "model"
+    recipe, state = replace(QUICK, steps=2), files.state_file(out)
+    kept: list[bytes] = []
+    session.train(task, recipe, out, watch=lambda _: kept.append(state.read_bytes()))
+    for asked, stays in ((replace(recipe, seed=1), True), (recipe, False)):
+        state.write_bytes(kept[-1])
+        with pytest.raises(DraspError, match="model: exists already; choose another --out, or remove it"):
+            session.train(task, asked, out, resume=True)
+        assert state.exists() == stays
+    files.save_state(state, replace(recipe, seed=1), TrainingRun(task, recipe).state)
+    with pytest.raises(DraspError, match="exists already"):
+        session.train(task, recipe, out, resume=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "model.training"]
+
+
 def test_interrupted_by_ctrl_c_and_resumed(tmp_path):
     task, out = TASKS["tomita4"], tmp_path / "model"
     session.train(task, QUICK, tmp_path / "whole")

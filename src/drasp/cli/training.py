@@ -75,7 +75,7 @@ def train(
     Example: drasp train unique_copy --search --out my-copy
     """
     from drasp.errors import DraspError
-    from drasp.output_folder import check_output_folder, reserved
+    from drasp.output_folder import reserved
     from drasp.tasks import load_task
     from drasp.training import session
     from drasp.training.recipe import Recipe
@@ -88,7 +88,7 @@ def train(
         raise DraspError("--checkpoints: a search keeps only the best model; train that one again with --checkpoints")
     recipe = Recipe(**given)
     folder = out or Path(f"{loaded.name}-search" if search else recipe.name(loaded))
-    check_output_folder(folder, new=True)
+    session.check_place(folder, recipe)
     hold(reserved(folder))
     try:
         with on_device(device), _display(loaded, steps, quiet) as display:

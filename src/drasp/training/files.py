@@ -60,6 +60,12 @@ def load_state(file: Path, recipe: Recipe) -> TrainingState:
         raise DraspError(f"{file}: not the state of a training run ({error}); remove it to begin again") from None
 
 
+def is_state_of(file: Path, recipe: Recipe) -> bool:
+    """Whether a file holds the state of a run of this recipe."""
+    found = read_tensors_and_facts(file, "state")
+    return found is not None and found[1].get("recipe") == asdict(recipe)
+
+
 @dataclass(frozen=True)
 class _Facts:
     """What a state's file holds beside tensors."""

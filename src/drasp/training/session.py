@@ -4,6 +4,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import torch
 
 from drasp.errors import DraspError
 from drasp.input_files import MAX_TENSORS, is_there, read_bytes
-from drasp.output_folder import check_output_folder, write_files
+from drasp.output_folder import check_output_folder, reserved, write_files
 from drasp.tasks import Task
-from drasp.training.files import load_state, read_metrics, save_state, state_file, write_model
+from drasp.training.files import is_state_of, load_state, read_metrics, save_state, state_file, write_model
 from drasp.training.loop import TrainingProgress, TrainingRun
 from drasp.training.recipe import OFFSETS, Metrics, Recipe, grid
 
@@ -42,7 +43,7 @@ def train(
     watch: Watch = lambda _: None,
 ) -> Metrics:
     """Trains a model and writes it to `out`; with `checkpoints`, also to `out-STEP` on the way."""
-    check_output_folder(out, new=True)
+    check_place(out, recipe)
     # Small models gain nothing from a second thread, and sums depend on how they are split among threads.
     torch.set_num_threads(threads)
     file = state_file(out)
@@ -64,8 +65,22 @@ def train(
     except KeyboardInterrupt:
         save_state(file, recipe, run.state)
         raise InterruptedTrainingError(run.state.step) from None
-    file.unlink()
+    file.unlink(missing_ok=True)
     return metrics
+
+
+def check_place(out: Path, recipe: Recipe) -> None:
+    """Refuses a place where something is. If that is the model of this recipe, a state beside it has nothing to go on
+    with any more: its run was killed when the model was there, and it goes.
+    """
+    try:
+        check_output_folder(out, new=True)
+    except DraspError:
+        file = state_file(out)
+        with suppress(DraspError), reserved(out):
+            if is_there(file) and read_metrics(out).recipe == recipe and is_state_of(file, recipe):
+                file.unlink()
+        raise
 
 
 def search(
