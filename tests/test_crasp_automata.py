@@ -379,8 +379,15 @@ def test_the_command(tmp_path):
 
 def test_bad_input_ends_in_one_line(tmp_path):
     assert "its brackets do not match; expected letters of a, | * + ? " in fails("language", "a(")
-    for unreadable in ("a b", "a{3,1}"):
-        assert "cannot be read; expected letters of" in fails("language", unreadable)
+    assert "cannot be read; expected letters of" in fails("language", "a{3,1}")
+    for sign, unreadable in ((" ", "a b"), ("[", "[a-c]"), ("^", "a^b")):
+        assert f"{sign!r} is not read; expected letters of" in fails("language", unreadable)
+    assert "expression 'a" in (long := fails("language", "a" * 3000))
+    assert len(long) < 200
+    for large in ("a{99999999999}", "((a{400}){400}){400}", "&".join(["(a|b)*a(a|b){20}"] * 3)):
+        assert "more than 20,000 symbols when it is written out" in fails("language", large)
+    for sign, alphabet in ((",", "a,b"), (" ", "a b"), ("*", "ab*")):
+        assert f"{sign!r} is no letter" in fails("language", "a*", "--alphabet", alphabet)
     assert "letter 'b' is not in the alphabet a" in fails("language", "ab", "--alphabet", "a")
     assert "no letters" in fails("language", "")
     assert "expected an expression, or --task" in fails("language")

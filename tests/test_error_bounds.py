@@ -149,6 +149,13 @@ def test_logits_that_underflow_lie_within_their_bounds(size):
         assert not answers(BoundedLogits(value[None], error[None]), "sigmoid").certain.all() or value.max() == size
 
 
+def test_powers_that_may_be_off_by_a_whole_number_are_not_exact():
+    """Four units in the last place are 0.125 at 3 to the 30, and 1 at 3 to the 32."""
+    found = [FUNCTIONS["balance_01"]([BoundedRows.exact(np.array([[0.0, 3.0]]))], n) for n in (30, 32)]
+    assert [each.is_exact for each in found] == [True, False]
+    assert found[1].error[0] >= 1
+
+
 def test_every_function_of_the_library_has_bounds():
     assert set(FUNCTIONS) == set(function_primitives())
 

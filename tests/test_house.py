@@ -107,6 +107,17 @@ NO_THRESHOLDS = {
 }
 
 
+# Functions that no module of drasp calls: Python does, or a file that is run, or users of C-RASP in Python.
+CALLED_FROM_OUTSIDE = {
+    "drasp.__getattr__",
+    "drasp.__dir__",
+    "drasp.certificates.checker.main",
+    "drasp.crasp.interpreter.accepts",
+    "drasp.crasp.text.parse",
+    "drasp.crasp.to_drasp.to_drasp",
+}
+
+
 @cache
 def modules() -> Mapping[str, Path]:
     """Every module of drasp, by its dotted name."""
@@ -260,6 +271,41 @@ def test_public_names_stand_in_one_table():
     tree = ast.parse(modules()["drasp"].read_text())
     typed = {a.name: n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
     assert {name: typed[name] for name in drasp.__all__} == {n: f"drasp.{home}" for n, home in drasp._HOMES.items()}
+
+
+def called() -> set[str]:
+    """The functions of drasp that its modules use, by their homes, whichever package hands them on."""
+    trees = {name: ast.parse(file.read_text()) for name, file in modules().items()}
+    known: dict[str, dict[str, str]] = {}
+    for name, tree in trees.items():
+        known[name] = {n.name: f"{name}.{n.name}" for n in tree.body if isinstance(n, ast.FunctionDef)}
+        for node in (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)):
+            known[name] |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+
+    def home(place: str) -> str:
+        module, _, name = place.rpartition(".")
+        further = known.get(module, {}).get(name, place)
+        return place if further == place else home(further)
+
+    found: set[str] = set()
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in known[name]:
+                found.add(home(known[name][node.id]))
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                found.add(home(f"{known[name].get(node.value.id, '')}.{node.attr}"))
+    return found | {home(f"drasp.{module}.{name}") for name, module in drasp._HOMES.items()}
+
+
+def test_no_function_is_there_for_the_tests_alone():
+    """Those with a decorator are registered somewhere."""
+    functions = {
+        f"{name}.{node.name}"
+        for name, file in modules().items()
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.FunctionDef) and not node.decorator_list
+    }
+    assert functions - called() == CALLED_FROM_OUTSIDE
 
 
 def kinds_matched() -> dict[str, set[str]]:

@@ -192,6 +192,18 @@ def test_labels_find_numbers():
     assert "<td>1</td>" in array._repr_html_()
 
 
+def test_small_numbers_are_shown_by_their_first_digits():
+    def shown(*values: float) -> list[str]:
+        array = Labelled("x", np.array([values]), (Axis("r", ("a",)), Axis("c", tuple("uvwx"[: len(values)]))))
+        return str(array).splitlines()[-1].split()[1:]
+
+    assert shown(0.5, 0.004, -0.002, 0.0) == ["0.50", "·", "·", "·"]
+    assert shown(0.0341, 0.004, -0.0002, 0.0) == ["0.034", "0.004", "·", "·"]
+    assert shown(3.2e-7, -1.4e-6) == ["0.0000003", "-0.0000014"]
+    assert shown(np.inf, 12.0, np.nan) == ["inf", "12"]
+    assert shown(0.0, 0.0) == ["·", "·"]
+
+
 def test_a_result_is_saved_and_read_again(result, tmp_path):
     folder = str(tmp_path / "result")
     result.save(folder)

@@ -42,7 +42,8 @@ def _power(x: BoundedRows, n: float, at_least_0: bool = False) -> BoundedRows:
     off = x.error[:, None]
     value = x.value**n
     if n > 0 and n == int(n):
-        if x.is_whole and is_whole(value):
+        # Whole, and so small that 4 units in the last place are less than a half: then it is the power itself.
+        if x.is_whole and is_whole(value) and is_whole(8 * value):
             return BoundedRows.exact(value)
         spread = n * (np.abs(x.value) + off) ** (n - 1) * off + 2 * ULP4 * np.abs(value)
         return BoundedRows(value, (norms(spread) + SMALL) * GROW)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from math import lcm
+from math import lcm, prod
 
 from automata.base.exceptions import AutomatonException, RegexException
 from automata.fa.dfa import DFA
@@ -23,6 +23,9 @@ from drasp.tasks.automaton import DEAD, Language
 
 MAX_STATES = 500
 MAX_SUBSETS = 20_000  # states before the automaton is made minimal
+MAX_MEMBERS = 3_000_000  # of all these, which are sets of states
+MAX_SYMBOLS = 20_000  # of an expression whose repetitions and intersections are written out
+_SIGNS = "|*+?&.{},()"
 
 
 @dataclass(frozen=True)
@@ -59,26 +62,34 @@ class Automaton:
     def of_expression(cls, expression: str, letters: Sequence[str] | None = None) -> "Automaton":
         """The minimal automaton of a regular expression (`|`, `*`, `+`, `?`, `&`, brackets; one-letter symbols)."""
         found = tuple(dict.fromkeys(letters)) if letters is not None else letters_of(expression)
+        shown = f"expression {expression if len(expression) <= 60 else f'{expression[:60]}…'!r}"
         if not found:
-            raise DraspError(f"expression {expression!r}: it has no letters; name the alphabet with --alphabet")
+            raise DraspError(f"{shown}: it has no letters; name the alphabet with --alphabet")
+        unlike = next((letter for letter in found if not letter.isalnum()), None)
+        if unlike is not None:
+            raise DraspError(f"--alphabet {''.join(found)}: {unlike!r} is no letter; expected letters and digits alone")
         odd = next((letter for letter in letters_of(expression) if letter not in found), None)
         if odd is not None:
-            raise DraspError(f"expression {expression!r}: letter {odd!r} is not in the alphabet {' '.join(found)}")
+            raise DraspError(f"{shown}: letter {odd!r} is not in the alphabet {' '.join(found)}")
+        expected = f"expected letters of {' '.join(found)}, | * + ? & . {{m,n}} and ( )"
+        sign = next((sign for sign in expression if not sign.isalnum() and sign not in _SIGNS), None)
+        if sign is not None:
+            raise DraspError(f"{shown}: {sign!r} is not read; {expected}")
+        if _written_out(expression) > MAX_SYMBOLS:
+            raise DraspError(f"{shown}: more than {MAX_SYMBOLS:,} symbols when it is written out, too many to decide")
         try:
             nfa = NFA.from_regex(expression, input_symbols=set(found))
         except (AutomatonException, RegexException):
             why = "its brackets do not match" if expression.count("(") != expression.count(")") else "cannot be read"
-            expected = f"expected letters of {' '.join(found)}, | * + ? & {{m,n}} and brackets"
-            raise DraspError(f"expression {expression!r}: {why}; {expected}") from None
+            raise DraspError(f"{shown}: {why}; {expected}") from None
         dfa = _determined(nfa, found)
         if dfa is None:
-            raise DraspError(f"expression {expression!r}: more than {MAX_SUBSETS:,} states, too many to decide")
+            most = f"{MAX_SUBSETS:,} sets of {MAX_MEMBERS:,} states together"
+            raise DraspError(f"{shown}: its automaton has more than {most}, too many to decide")
         smallest = cls.of(dfa, found)
         if len(smallest.step) > MAX_STATES:
-            raise DraspError(
-                f"expression {expression!r}: {len(smallest.step):,} states in its minimal automaton, expected at most "
-                f"{MAX_STATES:,}"
-            )
+            states = f"{len(smallest.step):,} states in its minimal automaton"
+            raise DraspError(f"{shown}: {states}, expected at most {MAX_STATES:,}")
         return smallest
 
 
@@ -124,6 +135,26 @@ def letters_of(expression: str) -> tuple[str, ...]:
     return tuple(sorted({c for c in re.sub(r"\{[^}]*\}", "", expression) if c.isalnum()}))
 
 
+def _written_out(expression: str) -> int:
+    """How many symbols an expression has when `{m,n}` is written out and `&` is every symbol beside every other."""
+    # The sizes of what stands so far inside each bracket that is open, a list for each side of an `&`.
+    opened: list[list[list[int]]] = [[[0]]]
+    for part in re.finditer(r"\{(\d*),?(\d*)\}|.", expression):
+        sides = opened[-1]
+        if part[0] == "(":
+            opened.append([[0]])
+        elif part[0] == ")" and len(opened) > 1:
+            opened.pop()
+            opened[-1][-1].append(prod(map(sum, sides)))
+        elif part[0] == "&":
+            sides.append([0])
+        elif part[0][0] == "{":
+            sides[-1][-1] *= max(int(times[:9] or 1) for times in part.groups(""))
+        elif part[0] == "." or part[0].isalnum():
+            sides[-1].append(1)
+    return prod(prod(map(sum, sides)) or 1 for sides in opened)
+
+
 def _determined(nfa: NFA, letters: Sequence[str]) -> DFA | None:
     """The automaton of sets of states; None where there are too many."""
 
@@ -138,7 +169,9 @@ def _determined(nfa: NFA, letters: Sequence[str]) -> DFA | None:
     start = closed([nfa.initial_state])
     number, queue = {start: 0}, [start]
     transitions: dict[int, dict[str, int]] = {}
+    members = 0
     for states in queue:
+        members += len(states)
         row = transitions[number[states]] = {}
         for letter in letters:
             target = closed({t for state in states for t in nfa.transitions.get(state, {}).get(letter, ())})
@@ -146,7 +179,7 @@ def _determined(nfa: NFA, letters: Sequence[str]) -> DFA | None:
                 number[target] = len(number)
                 queue.append(target)
             row[letter] = number[target]
-        if len(number) > MAX_SUBSETS:
+        if len(number) > MAX_SUBSETS or members > MAX_MEMBERS:
             return None
     final = {number[states] for states in queue if states & nfa.final_states}
     return DFA(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHOWN = 20  # rows and columns
-_NOTHING = 0.005  # rounds to 0.00
+_DIGITS = 2  # behind the point; more, where all numbers are so small that they have two of their own
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,9 @@ class Labelled:
         more = len(columns) > _SHOWN
         header = ["", *columns[:_SHOWN], *["…"][: int(more)]]
         part = flat[:_SHOWN, :_SHOWN]
-        digits = 0 if np.array_equal(part, np.round(part), equal_nan=True) else 2
+        largest = np.abs(part[np.isfinite(part)]).max(initial=0.0)
+        whole = not largest or np.array_equal(part, np.round(part), equal_nan=True)
+        digits = 0 if whole else max(_DIGITS, 1 - int(np.floor(np.log10(largest))))
         rows = [
             [label, *(_text(float(x), digits) for x in values), *["…"][: int(more)]]
             for label, values in zip(row_labels[:_SHOWN], part, strict=True)
@@ -123,4 +125,5 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: st
 def _text(x: float, digits: int) -> str:
     if np.isnan(x):
         return ""
-    return "·" if abs(x) < _NOTHING else f"{x:.{digits}f}"
+    said = f"{x:.{digits}f}"
+    return said if float(said) else "·"
