@@ -31,7 +31,6 @@ def _silent(_record: PassRecord) -> None:
     pass
 
 
-@kept_memory()
 def decompile(
     model: ModelSource,
     task: Task,
@@ -72,13 +71,14 @@ def decompile(
     asked |= {"ugs": ugs.to_json()} if method == "ugs" else {}
     asked |= {"paper_naming": PAPER_NAMING.to_json()} if naming == "paper" else {}
     asked |= {"search": settings.to_json(), "evidence": EVIDENCE.to_json()}
-    search = Search(transformer, task, seed, report, settings, checkpoint, resume, asked, max_lines)
-    try:
-        graph = prune_by_gates(search, ugs) if method == "ugs" else _prune_by_elimination(search)
-        return picked(search, graph, min_match, accept, naming)
-    except KeyboardInterrupt:
-        search.store()
-        raise
+    with kept_memory(max(transformer.n_vocab, transformer.n_positions) ** 2):
+        search = Search(transformer, task, seed, report, settings, checkpoint, resume, asked, max_lines)
+        try:
+            graph = prune_by_gates(search, ugs) if method == "ugs" else _prune_by_elimination(search)
+            return picked(search, graph, min_match, accept, naming)
+        except KeyboardInterrupt:
+            search.store()
+            raise
 
 
 def check_method(method: str) -> None:

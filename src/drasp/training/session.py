@@ -76,10 +76,11 @@ def check_place(out: Path, recipe: Recipe) -> None:
     try:
         check_output_folder(out, new=True)
     except DraspError:
-        file = state_file(out)
-        with suppress(DraspError), reserved(out):
-            if is_there(file) and read_metrics(out).recipe == recipe and is_state_of(file, recipe):
-                remove_file(file)
+        if out.name:  # `.` and `/` are no models, and have no place beside them
+            file = state_file(out)
+            with suppress(DraspError), reserved(out):
+                if is_there(file) and read_metrics(out).recipe == recipe and is_state_of(file, recipe):
+                    remove_file(file)
         raise
 
 
