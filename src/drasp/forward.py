@@ -10,7 +10,7 @@ there, or put there, have those positions only.
 Longer than 400 lines: an edit can be anywhere in a pass, so all steps of one pass are methods of one class.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 
 import torch
@@ -471,16 +471,12 @@ class _Pass:
 
         What is taken away is another few dimensions of the same matrix product: adding matrices of scores takes longer.
         """
-        if not cut:
-            return q, k
-        by_query, by_key = _joined((p.query, p.key) for p in cut), _joined((p.key, p.query) for p in cut)
-        groups = by_query if len(by_query) <= len(by_key) else [(queries, keys) for keys, queries in by_key]
-        query, key, _ = cut[0].head.receivers
         rows, columns = [q], [k]
-        for queries, keys in groups:
-            rows.append(-reduce(torch.add, [self.side_part(sender, query, 0, q) for sender in queries]))
-            columns.append(reduce(torch.add, [self.side_part(sender, key, 1, k) for sender in keys]))
-        return torch.cat(rows, -1), torch.cat(columns, -1)
+        for sender in dict.fromkeys(product.query for product in cut):
+            keys = [self.side_part(p.key, p.head.receivers[1], 1, k) for p in cut if p.query == sender]
+            rows.append(-self.side_part(sender, cut[0].head.receivers[0], 0, q))
+            columns.append(reduce(torch.add, keys))
+        return (torch.cat(rows, -1), torch.cat(columns, -1)) if cut else (q, k)
 
     def side(self, index: int, heads: Sequence[Component], layer: Layer) -> Float[Tensor, "batch heads pos d_head"]:
         """The queries (0), keys (1) or values (2) of some heads of a layer."""
@@ -540,17 +536,6 @@ class _Pass:
                     pass
             whole = whole - self.part(value, receiver, index)
         return whole
-
-
-def _joined(pairs: Iterable[tuple[Sender, Sender]]) -> list[tuple[list[Sender], list[Sender]]]:
-    """Pairs as few products of two sets: those that are paired with the same others come together."""
-    others: dict[Sender, list[Sender]] = {}
-    for one, other in pairs:
-        others.setdefault(one, []).append(other)
-    alike: dict[frozenset[Sender], list[Sender]] = {}
-    for one, paired in others.items():
-        alike.setdefault(frozenset(paired), []).append(one)
-    return [(ones, others[ones[0]]) for ones in alike.values()]
 
 
 def _rows(table: Float[Tensor, "n d"], which: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch d"]:

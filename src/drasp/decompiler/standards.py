@@ -163,12 +163,10 @@ class Standards:
     @torch.no_grad()
     def _unswapped(self, graph: Graph) -> tuple[list[Tensor], list[Mapping[Site, Tensor]]]:
         """What the graph says of all bases, and what its components are on all sources."""
+        answering = Forward(self.transformer, graph.edits)
         record = Forward(self.transformer, graph.edits, self._used(graph))
-        if self.said is not None and self.said[0] is graph:
-            before = self.said[1]
-        else:
-            answering = Forward(self.transformer, graph.edits)
-            before = [answering(pairs.base).logits for pairs in self.trials.batches]
+        known = self.said is not None and self.said[0] is graph
+        before = self.said[1] if known else [answering(pairs.base).logits for pairs in self.trials.batches]
         sources = (Sequences(pairs.source.ids, pairs.source.positions) for pairs in self.trials.batches)
         return before, [record(source).values for source in sources]
 
