@@ -47,7 +47,7 @@ class Sequences:
         """Added to attention scores, of all queries or those wanted: 0 where a key is seen, else very negative."""
         length = self.ids.shape[1]
         if narrow and self.where is not None and not self.wants_first:
-            queries, bias = self.where, self._bias_of_wanted
+            queries, bias = self.where, causal_bias(self.where, length)
         else:
             count = self.where.shape[1] if narrow and self.where is not None else length
             queries, bias = (each[:, :count] for each in _everywhere(length, self.ids.device))
@@ -55,12 +55,6 @@ class Sequences:
             return bias
         apart = self.part.take_along_dim(queries, 1)[..., None] - self.part[:, None]
         return apart.mul_(apart).mul_(NOWHERE).add_(bias)
-
-    @cached_property
-    def _bias_of_wanted(self) -> Float[Tensor, "batch wanted pos"]:
-        """As large as attention weights are: made once, where one batch is asked about again and again."""
-        assert self.where is not None
-        return causal_bias(self.where, self.ids.shape[1])
 
 
 @lru_cache(maxsize=32)  # the lengths of the batches that are asked about again and again
