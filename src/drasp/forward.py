@@ -309,7 +309,9 @@ class _Pass:
             y, beside = y - constant, beside + constant / self.other_root(receiver)
         return y / root + beside
 
-    def with_root(self, receiver: Receiver, norm: StreamNorm, x: Values) -> tuple[Values, Float[Tensor, "*_ 1"]]:
+    def with_root(
+        self, receiver: Receiver, norm: StreamNorm, x: Values
+    ) -> tuple[Values, Float[Tensor, "*_ 1"]]:
         """What a receiver reads behind its norm, and what it is divided by there."""
         edit = self.norm_edit(receiver)
         root = torch.as_tensor(edit.by, dtype=x.dtype) if isinstance(edit, Replaced) else edited(norm.root(x), edit)
