@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -31,7 +30,7 @@ class Batch:
         """Where there are tokens and not padding."""
         return self.inputs.real
 
-    @cached_property
+    @property
     def sequences(self) -> Sequences:
         """The inputs as a model takes them, with logits wanted where answers count."""
         return Sequences(self.inputs.ids, self.inputs.positions, self.where)
