@@ -123,6 +123,11 @@ def test_the_state_of_a_run_that_was_killed_when_its_model_was_there_goes(tmp_pa
         with pytest.raises(DraspError, match="model: exists already; choose another --out, or remove it"):
             session.train(task, asked, out, resume=True)
         assert state.exists() == stays
+    lock = tmp_path / ".model.training.drasp-lock"
+    lock.touch()  # as of a run that was killed when it had removed the state, and held the lock on it
+    with pytest.raises(DraspError, match="exists already"):
+        session.train(task, recipe, out)
+    assert not lock.exists()
     files.save_state(state, replace(recipe, seed=1), TrainingRun(task, recipe).state)
     with pytest.raises(DraspError, match="exists already"):
         session.train(task, recipe, out, resume=True)

@@ -79,7 +79,8 @@ def check_place(out: Path, recipe: Recipe) -> None:
         if out.name:  # `.` and `/` are no models, and have no place beside them
             file = state_file(out)
             with suppress(DraspError), reserved(out):
-                if is_there(file) and read_metrics(out).recipe == recipe and is_state_of(file, recipe):
+                # A run that was killed last of all has left no state, but the lock on it.
+                if read_metrics(out).recipe == recipe and (not is_there(file) or is_state_of(file, recipe)):
                     remove_file(file)
         raise
 
