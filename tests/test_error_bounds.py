@@ -195,6 +195,7 @@ _SIZES = st.just(1.0) | st.integers(-180, 170).map(lambda digits: 10.0**digits)
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 10**9), _SIZES, _SIZES, st.sampled_from([0.0, 1e-6]))
 @example(rows=4, columns=3, seed=0, size=1e-178, factor=1e140, moved=0.0)
+@example(rows=1, columns=1, seed=3, size=1e143, factor=1e170, moved=0.0)
 def test_products_lie_within_their_bound(rows, columns, seed, size, factor, moved):
     """Entries of very different sizes, where float64 loses most; some so large or small that their squares are lost."""
     rng = np.random.default_rng(seed)

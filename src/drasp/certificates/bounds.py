@@ -118,7 +118,9 @@ def linear(x: BoundedRows, m: Matrix) -> BoundedRows:
     if x.is_exact and _is_exact_product(x, m, value):
         return BoundedRows.exact(value, x.over)
     rounding = (gamma(x.value.shape[1]) * norms(x.value) + SMALL) * m.frobenius
-    return BoundedRows(value, (x.error * m.spectral + rounding + SMALL) * GROW, x.over)
+    error = (x.error * m.spectral + rounding + SMALL) * GROW
+    # A product that leaves float64 is not known, even where its bound is a number.
+    return BoundedRows(value, np.where(np.isfinite(value).all(1), error, np.nan), x.over)
 
 
 def _is_exact_product(x: BoundedRows, m: Matrix, value: Array) -> bool:
@@ -246,7 +248,8 @@ def to_logits(x: BoundedRows, m: Matrix) -> BoundedLogits:
         return BoundedLogits(value, np.zeros_like(value), x.over)
     row = x.error + gamma(x.value.shape[1]) * norms(x.value) + SMALL
     # Products with the smallest numbers underflow, and so would their bound.
-    return BoundedLogits(value, (row[:, None] * m.columns + SMALL * (m.columns > 0)) * GROW, x.over)
+    error = (row[:, None] * m.columns + SMALL * (m.columns > 0)) * GROW
+    return BoundedLogits(value, np.where(np.isfinite(value), error, np.nan), x.over)
 
 
 def add_logits(a: BoundedLogits, b: BoundedLogits) -> BoundedLogits:
