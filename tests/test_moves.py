@@ -9,7 +9,7 @@ import torch
 from drasp.causal.mechanism import Mechanism
 from drasp.compiler import Compiled, Disguise, compile_program
 from drasp.decompiler.components import Graph
-from drasp.decompiler.cutting import saved
+from drasp.decompiler.cutting import saved, with_constant_norms
 from drasp.decompiler.moves import component_moves, edge_moves, is_dear, line_moves, norm_lines, norm_moves
 from drasp.decompiler.search import Search, agreement_on_all
 from drasp.language.syntax import ElementWise
@@ -168,6 +168,18 @@ def test_a_cut_may_leave_the_norm_as_it_was_on_average(search):
     for receiver, norm in smaller.norms.items():
         assert norm == search.mean_norms[receiver]
         assert is_dear(smaller, receiver)
+
+
+def test_the_norm_within_an_mlp_goes_where_a_number_does_as_well(search, graph, monkeypatch):
+    """It takes no line, so nothing but this pass looks for it."""
+    mlp = MLP.receivers[0]
+    assert mlp not in norm_lines(graph)
+    without = with_constant_norms(search, graph, DEFAULT.sufficient)
+    assert dict(without.norms) == {mlp: search.mean_norms[mlp]}
+    assert search.graph_match(without) >= search.graph_match(graph) - DEFAULT.as_well
+    monkeypatch.setattr(search.standards, "keeps_effects", lambda *_: False)
+    monkeypatch.setattr(search.standards, "interchange", lambda *_: 1.0)
+    assert with_constant_norms(search, graph, DEFAULT.sufficient) is graph, "effects would change"
 
 
 @torch.no_grad()

@@ -12,8 +12,8 @@ from drasp.causal.measures import NOT_APPLICABLE, Measure
 from drasp.decompiler.checkpoint import Found
 from drasp.decompiler.picking import (
     End,
-    _candidates,
     _promising,
+    candidates,
     check_accept,
     choose,
     most_lines,
@@ -97,13 +97,11 @@ def found(lines: int, match: float, complete: float = 0.0) -> Found:
 
 def test_the_frontier_gets_truer_as_it_gets_longer_and_has_a_complete_program():
     every = [found(9, 1.0), found(7, 0.95), found(5, 0.96), found(3, 0.9), found(8, 0.9, 0.91), found(12, 0.9, 0.91)]
-    assert [each.lines for each in _candidates(every, DEFAULT, max_lines=40)] == [3, 5, 8, 9]
-    assert [each.lines for each in _candidates(every, DEFAULT, max_lines=6)] == [3, 5]
-    assert [each.lines for each in _candidates(every, DEFAULT, max_lines=2)] == [9], (
-        "the truest, where all are too long"
-    )
+    assert [each.lines for each in candidates(every, DEFAULT, max_lines=40)] == [3, 5, 8, 9]
+    assert [each.lines for each in candidates(every, DEFAULT, max_lines=6)] == [3, 5]
+    assert [each.lines for each in candidates(every, DEFAULT, max_lines=2)] == [9], "the truest, where all are too long"
     same = [found(4, 0.99), found(4, 0.97, 0.91), found(5, 0.9, 0.98), found(6, 0.9, 0.98)]
-    assert [(each.lines, each.complete) for each in _candidates(same, DEFAULT, 40)] == [(4, 0.91), (5, 0.98)]
+    assert [(each.lines, each.complete) for each in candidates(same, DEFAULT, 40)] == [(4, 0.91), (5, 0.98)]
 
 
 def seen(lines: int, hits: int, complete: float = 0.0) -> Point:

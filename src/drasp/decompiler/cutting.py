@@ -8,7 +8,7 @@ from drasp.decompiler.components import Graph
 from drasp.decompiler.elimination import EliminationJudge, always, eliminate, squeeze
 from drasp.decompiler.harm import harm_by_line
 from drasp.decompiler.lines import line_moves as program_line_moves
-from drasp.decompiler.moves import Moves, edge_moves, line_moves, norm_moves
+from drasp.decompiler.moves import Moves, edge_moves, function_norm_moves, line_moves, norm_moves
 from drasp.decompiler.search import Search, what_is_cut
 from drasp.fitting.dropping import with_bias
 from drasp.fitting.means import operand_means
@@ -70,6 +70,23 @@ def _with_better_constants(search: Search, judge: EliminationJudge[Graph], state
         if search.graph_match(fresh) >= enough and judge.spare(fresh) >= 0:
             return fresh
     return judge.improved(graph) or graph
+
+
+def with_constant_norms(search: Search, graph: Graph, complete: float) -> Graph:
+    """The graph with a number for each norm within an MLP that may be one, if it stays so `complete`.
+
+    While edges are cut it is chance whether such a norm is among what is tried.
+    """
+    judge = replace(search.graph_judge(complete), settles=False)
+    return eliminate(
+        graph,
+        partial(function_norm_moves, search),
+        judge,
+        lambda before, _: max(search.settings.target, search.graph_match(before) - search.settings.as_well),
+        partial(search.accept_graph, complete=complete),
+        search.settings.patience,
+        holds=partial(_keeps_effects, search, True, False),
+    )
 
 
 def saved(search: Search, before: Graph, after: Graph) -> float:

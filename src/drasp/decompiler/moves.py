@@ -172,6 +172,12 @@ def norm_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
     return [*fixed, *_constant_moves(search, graph)]
 
 
+def function_norm_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
+    """The norm within an MLP replaced by its mean: it costs no line, but is one thing less for the function to hear."""
+    mlps = [r for r in graph.live_receivers() if r.kind == "mlp" and graph.has_norm(r) and is_dear(graph, r)]
+    return [_fixing(search, f"norm at {r}", {r: search.mean_norms[r]}) for r in mlps]
+
+
 def _constant_moves(search: Search, graph: Graph) -> list[Move[Graph]]:
     """What is constant in the stream, divided by a number where it is divided by a real norm: one, or all of them."""
     open_ones = [r for r in graph.live_receivers() if r.kind != "mlp" and graph.has_norm(r) and r not in graph.bare]

@@ -51,7 +51,7 @@ def picked(search: Search, graph: Graph, min_match: float, accept: Accept, namin
     """The frontier, measured on fresh inputs, and the pick, with names and evidence."""
     fresh = search.fresh(search.settings.fresh_inputs, batch_size=100)
     points: list[Point] = []
-    for found in _candidates(search.progress.found, search.settings, search.max_lines):
+    for found in candidates(search.progress.found, search.settings, search.max_lines):
         search.note("measure", found.lines, "lines", found.match)
         points.append(_measured(search, found, fresh))
     ends: list[End] = []
@@ -149,7 +149,7 @@ def _with_evidence(search: Search, point: Point, pick: Point, effort: EvidenceEf
     return replace(point, evidence=found)
 
 
-def _candidates(found: Sequence[Found], settings: Settings, max_lines: int) -> list[Found]:
+def candidates(found: Sequence[Found], settings: Settings, max_lines: int) -> list[Found]:
     """The frontier from short to long: each agrees more than those before, or is the first that is so complete.
 
     Where none is, the truest. Of those with as many lines, a complete one, and that from which most has been cut.

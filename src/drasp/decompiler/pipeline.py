@@ -7,11 +7,19 @@ from pathlib import Path as FilePath
 
 from drasp.decompiler.checkpoint import State
 from drasp.decompiler.components import Graph
-from drasp.decompiler.cutting import Purpose, cut, settle_at_last, squeeze_lines, write_dense_graph, written
+from drasp.decompiler.cutting import (
+    Purpose,
+    cut,
+    settle_at_last,
+    squeeze_lines,
+    with_constant_norms,
+    write_dense_graph,
+    written,
+)
 from drasp.decompiler.moves import Moves, component_moves, edge_moves, line_moves, norm_moves, way_moves
-from drasp.decompiler.picking import Accept, Naming, picked
+from drasp.decompiler.picking import Accept, Naming, candidates, picked
 from drasp.decompiler.result import Decompiled
-from drasp.decompiler.search import Search
+from drasp.decompiler.search import Search, what_is_cut
 from drasp.decompiler.ugs.method import prune_by_gates
 from drasp.errors import DraspError
 from drasp.memory import kept_memory
@@ -24,7 +32,7 @@ from drasp.settings import DEFAULT, EVIDENCE, PAPER_NAMING, PAPER_SETTINGS, QUIC
 from drasp.tasks import Task
 
 METHODS = ("fast", "ugs")
-CUTS = ("norms", "components", "edges", "norms again", "ways", "lines")  # what passes on graphs cut
+CUTS = ("norms", "components", "edges", "norms again", "ways", "lines", "norms at last")  # what passes on graphs cut
 
 
 def _silent(_record: PassRecord) -> None:
@@ -128,8 +136,9 @@ def _prune_by_elimination(search: Search) -> Graph:
     if stays_long:
         state = _taken(search, _cuts(Purpose("whatever it takes", lowest=chosen.lowest)), state)
     if search.write(state.graph) is not None:
+        norms = SearchPass("cut norms of MLPs", "edges", _cut_norms_of_functions, step="norms at last")
         settle = SearchPass("settle what is left", "edges", partial(settle_at_last, not stays_long))
-        return _taken(search, (settle,), state).graph
+        return _taken(search, (norms, settle), state).graph
     write = SearchPass("write the program", "edges", write_dense_graph)
     squeeze = SearchPass("squeeze lines", "lines", squeeze_lines, when=_is_long)
     _taken(search, (write, squeeze), state)
@@ -164,6 +173,17 @@ def _cuts(purpose: Purpose) -> tuple[SearchPass, ...]:
         cuts("ways", way_moves),
         lines,
     )
+
+
+def _cut_norms_of_functions(state: State, search: Search) -> State:
+    """The state with numbers for norms within MLPs, as far as they may be, also in what may be handed out besides."""
+    left = state.graph
+    for found in candidates(search.progress.found, search.settings, search.max_lines):
+        if isinstance(found.left, Graph) and found.complete:
+            without = with_constant_norms(search, found.left, found.complete)
+            if what_is_cut(found.left) == what_is_cut(state.graph) != what_is_cut(without):
+                left = without
+    return state if left is state.graph else State(left)
 
 
 def _is_sparse(state: State, search: Search) -> bool:

@@ -348,8 +348,18 @@ EXACT = (
 # -------------------------------------------------------------------------------------- canonical form
 
 
+_SHAPE = 60  # letters of what a line reads that are kept for what reads it: they sort as a person would
+
+
+def _digest(said: str) -> str:
+    return sha256(said.encode()).hexdigest()
+
+
 def canonical(program: Program) -> Program:
-    """Lines in an order that depends only on what they say: by depth, then by kind; projects come last."""
+    """Lines in an order that depends only on what they say: by depth, then by kind; projects come last.
+
+    What they read decides before their numbers, so that programs which differ in these alone have the same text.
+    """
     keys = {"token": "0", "pos": "1", "one": "2"}
     depths = dict.fromkeys(keys, 0)
     tensors = dict(program.tensors)
@@ -358,8 +368,9 @@ def canonical(program: Program) -> Program:
         new = _with_sorted_parts(statement, lambda name: (depths[name], keys[name]), tensors)
         sorted_within.append(new)
         depths[new.name] = 1 + max((depths[name] for name in new.reads), default=0)
+        shape = f"3 {depths[new.name]:04} {new.kind}: {', '.join(keys[name].partition('|')[0] for name in new.reads)}"
         said = _content(replace(program, tensors=tensors), new.renamed(keys))
-        keys[new.name] = sha256(repr(said).encode()).hexdigest()
+        keys[new.name] = f"{shape[:_SHAPE]} {_digest(shape)}|{_digest(repr(said))}"
 
     def place(statement: Statement) -> tuple[bool, int, int, str]:
         last = isinstance(statement, Project | Prediction)
