@@ -39,12 +39,13 @@ SELECT_TEXTS = {
     "k==q+2": lambda q, k, n: k == q + 2,
     "(q-k)%2==0": lambda q, k, n: (q - k) % 2 == 0,
     "(q-k)%3==1": lambda q, k, n: (q - k) % 3 == 1,
+    "k%2==1": lambda q, k, n: k % 2 == 1,
     "k is first": lambda q, k, n: (n - k) / n,
     "k is last": lambda q, k, n: (k + 1) / n,
     "k==BOS": lambda q, k, n: k == BOS,
     "k==SEP": lambda q, k, n: k == SEP,
 }
-VECTORS = {"uniform selection", "k is first", "k is last", "k==BOS", "k==SEP"}
+VECTORS = {"uniform selection", "k%2==1", "k is first", "k is last", "k==BOS", "k==SEP"}
 
 
 @pytest.mark.parametrize("text", SELECT_TEXTS)

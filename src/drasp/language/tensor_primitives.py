@@ -103,10 +103,22 @@ def kth_diagonal(rows: Basis, columns: Basis, step: int) -> Matrix:
 
 @tensor_primitive(select="(q-k)%{m:int}=={r:int}")
 def every_kth(rows: Basis, columns: Basis, period: int, remainder: int) -> Matrix:
-    if period < 1 or remainder >= period:
-        raise NotApplicable(f"the period must be at least 1 and above the remainder, found {period} and {remainder}")
+    _check_remainder(period, remainder)
     i, j = indices(rows, columns)
     return 1.0 * ((i - j) % period == remainder)
+
+
+@tensor_primitive(select="k%{m:int}=={r:int}", vector=True)
+def every_kth_key(rows: Basis, columns: Basis, period: int, remainder: int) -> Matrix:
+    """Of positions, for instance the odd ones: what a language of even length asks for."""
+    _check_remainder(period, remainder)
+    i, j = indices(rows, columns)
+    return 1.0 * (j % period == remainder) + 0.0 * i
+
+
+def _check_remainder(period: int, remainder: int) -> None:
+    if period < 1 or remainder >= period:
+        raise NotApplicable(f"the period must be at least 1 and above the remainder, found {period} and {remainder}")
 
 
 @tensor_primitive(select="q-{m:int}<=k<=q-{n:int}")

@@ -28,7 +28,7 @@ _NO_POWER = 1e-12  # a sum of squares that is nothing but rounding
 _OF_POSITIONS = ("window", "every_kth")
 _BETWEEN_ORDERED = ("kth_diagonal", "next_above", "above", "below")
 _OF_ORDERED_KEYS = ("decreasing", "increasing")
-_PREFERENCE = {"to_token": 0, "kth_diagonal": 2, "every_kth": 3}
+_PREFERENCE = {"to_token": 0, "kth_diagonal": 2, "every_kth": 3, "every_kth_key": 3}
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,8 @@ def _means_something(primitive: str, rows: Basis, columns: Basis, least: int) ->
     """Whether a primitive says something of these bases: orders need some tokens, and distances positions."""
     if primitive in _OF_POSITIONS:
         return isinstance(rows, Positions) and isinstance(columns, Positions)
+    if primitive == "every_kth_key":
+        return isinstance(columns, Positions)
     if primitive in _BETWEEN_ORDERED:
         return _is_ordered(rows, least) and _is_ordered(columns, least)
     return primitive not in _OF_ORDERED_KEYS or _is_ordered(columns, least)

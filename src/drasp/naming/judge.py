@@ -93,13 +93,17 @@ class Judge:
         One with more lines says nothing more simply. Scores that are the same on every input have no case: then only
         where heads look tells what they do.
         """
+        of_norms = self.settings.least_of_norms if least is None else least
         least = self.settings.least_interchange if least is None else least
         overlap = self.settings.least_overlap if overlap is None else overlap
         return (
             simplify(after).lines <= simplify(before).lines
             and self.answers(before, after)
             and self.edited(after) >= self.edited_floor
-            and all(share >= least for share in self.interchange(after, self._replaced(before, after)).values())
+            and all(
+                share >= (of_norms if isinstance(after.find(name), Norm) else least)
+                for name, share in self.interchange(after, self._replaced(before, after)).items()
+            )
             and self.overlap(after) >= min(overlap, self.overlap(before))
         )
 

@@ -5,6 +5,7 @@ const LIBRARY = {
   diagonal: (i, j) => Number(j === i),
   kth_diagonal: (i, j, { arguments: [step] }) => Number(j === i + step),
   every_kth: (i, j, { arguments: [period, remainder] }) => Number((((i - j) % period) + period) % period === remainder),
+  every_kth_key: (i, j, { arguments: [period, remainder] }) => Number(j % period === remainder),
   window: (i, j, { arguments: [furthest, nearest] }) => Number(j >= i - furthest && j <= i - nearest),
   decreasing: (i, j, { columns }) => (columns - j) / columns,
   increasing: (i, j, { columns }) => (j + 1) / columns,
@@ -77,7 +78,7 @@ class Library {
       if (kinds.includes("token") && !byToken) throw new Error("Only variables of tokens have tokens to compare with.");
       const values = kinds.map((kind, i) => this.argument(found[i + 1], kind));
       const scale = Number(found[kinds.length + 1] ?? this.scale);
-      if (name === "every_kth" && !(values[0] > values[1])) throw new Error("The period must be above the remainder.");
+      if (name.startsWith("every_kth") && !(values[0] > values[1])) throw new Error("The period must be above the remainder.");
       const data = new Float64Array(rows * columns);
       for (let i = 0, at = 0; i < rows; i++)
         for (let j = 0; j < columns; j++, at++) data[at] = scale * LIBRARY[name](i, j, { columns, arguments: values });
