@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from decompile import step_seconds
-from drasp.causal import FULL, QUICK, Evidence, Measure, evaluate
+from drasp.causal import FULL, QUICK_LOOK, Evidence, Measure, evaluate
 from drasp.language import Program, load_program, load_pruned
 from drasp.loading import load_model_and_task, resolve_model
 from drasp.records import Record, read_record
@@ -40,7 +40,7 @@ def evaluated(folder: Path, effort: str, with_cost: bool) -> tuple[dict[str, obj
     program, cut_down = load_program(folder), cut_down_of(folder, record)
     step = step_seconds(resolve_model(record.model)) if with_cost else None
     start = time.process_time()
-    evidence = evaluate(program, transformer, task, cut_down, {"full": FULL, "quick": QUICK}[effort])
+    evidence = evaluate(program, transformer, task, cut_down, {"full": FULL, "quick": QUICK_LOOK}[effort])
     seconds = time.process_time() - start
     return {
         "model": folder.name,

@@ -112,7 +112,6 @@ CALLED_FROM_OUTSIDE = {
     "drasp.__getattr__",
     "drasp.__dir__",
     "drasp.certificates.checker.main",
-    "drasp.crasp.interpreter.accepts",
     "drasp.crasp.text.parse",
     "drasp.crasp.to_drasp.to_drasp",
 }

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from command import drasp, fails
-from drasp.causal import QUICK, evaluate
+from drasp.causal import QUICK_LOOK, evaluate
 from drasp.compiler import compile_program
 from drasp.doubts import doubts
 from drasp.errors import DraspError
@@ -180,7 +180,7 @@ def test_agreement_on_all_inputs_has_no_interval(files, program):
     assert "all lengths: 1.000 of all 9 inputs answered alike" in done.out
     model = compile_program(program).transformer
     task = fitted_task(load_task(f"{files}/mine.py:listed"), model, "the model")
-    agreement = evaluate(program, model, task, effort=QUICK).program
+    agreement = evaluate(program, model, task, effort=QUICK_LOOK).program
     assert (agreement.value, agreement.n, agreement.interval, agreement.status) == (1.0, 9, None, "passed")
 
 

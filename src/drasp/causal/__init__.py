@@ -7,7 +7,7 @@
 from drasp.causal.attention import attention
 from drasp.causal.complement import complement
 from drasp.causal.edited import edited
-from drasp.causal.evaluate import FULL, QUICK, EvidenceEffort, Examination, evaluate
+from drasp.causal.evaluate import FULL, QUICK_LOOK, EvidenceEffort, Examination, evaluate
 from drasp.causal.evidence import Evidence, LineEvidence
 from drasp.causal.interchange import interchange
 from drasp.causal.measures import Clear, Measure
@@ -18,7 +18,7 @@ from drasp.causal.trials import Amount, DifferingCase, Outcome, Trials
 
 __all__ = [
     "FULL",
-    "QUICK",
+    "QUICK_LOOK",
     "Amount",
     "Clear",
     "DifferingCase",

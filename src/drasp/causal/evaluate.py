@@ -46,7 +46,7 @@ class EvidenceEffort:
 
 
 FULL = EvidenceEffort(EVIDENCE.inputs, Amount(*EVIDENCE.pairs), Amount(*EVIDENCE.more_pairs))
-QUICK = EvidenceEffort(EVIDENCE.quick_inputs, Amount(*EVIDENCE.quick_pairs), Amount(0, 0), in_model=False)
+QUICK_LOOK = EvidenceEffort(EVIDENCE.quick_inputs, Amount(*EVIDENCE.quick_pairs), Amount(0, 0), in_model=False)
 
 
 @dataclass(frozen=True, eq=False)

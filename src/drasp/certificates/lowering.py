@@ -39,7 +39,7 @@ def lowered_program(program: Program) -> dict[str, Any]:
     """The program's text, the lines as steps, and the numbers of the tensors that they name."""
     variable_types(program)  # raises where a line is wrong
     library = {
-        _op_name(s): packed(np.array(build(s.op, s.special_op, *op_bases(program, s))))
+        s.op_name: packed(np.array(build(s.op, s.special_op, *op_bases(program, s))))
         for s in program.statements
         if isinstance(s, Select | Project) and isinstance(s.op, PrimitiveTensor)
     }
@@ -55,16 +55,12 @@ def lowered_program(program: Program) -> dict[str, Any]:
     }
 
 
-def _op_name(statement: Select | Project) -> str:
-    return statement.stored or f"op of {statement.name}"
-
-
 def _step(statement: Statement) -> dict[str, Any]:
     start: dict[str, Any] = {"name": statement.name, "kind": statement.kind}
     start["inputs"] = [_operand(operand) for operand in statement.operands]
     match statement:
         case Select() | Project():
-            return start | {"op": _op_name(statement)}
+            return start | {"op": statement.op_name}
         case Aggregate(selectors=selectors):
             return start | {"selectors": [selector.variable for selector in selectors]}
         case Norm(op=op, eps=eps):

@@ -56,13 +56,6 @@ def answers(program: CraspProgram, ids: Int[Array, "batch pos"], symbols: Sequen
     return np.asarray(trace(program, ids, symbols)[program.answer.name], bool)
 
 
-def accepts(program: CraspProgram, word: Sequence[str]) -> bool:
-    """Whether the answer holds at the end of a word that is not empty."""
-    symbols = list(dict.fromkeys(word))
-    ids = np.array([[symbols.index(symbol) for symbol in word]])
-    return bool(answers(program, ids, symbols)[0, -1])
-
-
 def all_strings(symbols: Sequence[int], length: int, batch: int = 1 << 15) -> Iterator[Int[Array, "batch pos"]]:
     """Every string of a length over these ids, in batches; their prefixes are all shorter strings."""
     found: list[tuple[int, ...]] = []

@@ -6,8 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple, get_args
 
-from drasp.causal import FULL, EvidenceEffort
-from drasp.causal import QUICK as QUICK_LOOK
+from drasp.causal import FULL, QUICK_LOOK, EvidenceEffort
 from drasp.decompiler.checkpoint import Found
 from drasp.decompiler.components import Graph
 from drasp.decompiler.constants import out_of_range
