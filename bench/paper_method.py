@@ -24,7 +24,7 @@ from drasp.language import Program
 from drasp.language.syntax import ONE, PrimitiveFunction
 from drasp.model_files import load_model
 from drasp.records import PassRecord
-from drasp.rewriting.simplify import canonical
+from drasp.rewriting.canonical import canonical
 from drasp.settings import PAPER_SETTINGS, UgsSettings
 
 TABLE = Path(__file__).with_name("paper_method.json")

@@ -9,8 +9,9 @@ import torch
 from drasp.fitting.dropping import divided_by_constant
 from drasp.language import Interpreter, Program, check, parse, program_files
 from drasp.language.syntax import to_text
+from drasp.rewriting.canonical import canonical
 from drasp.rewriting.provenance import explicit
-from drasp.rewriting.simplify import EXACT, canonical, simplify
+from drasp.rewriting.simplify import EXACT, simplify
 from drasp.rewriting.tidy import renumbered, without_unused
 from effort import part
 from random_programs import random_program

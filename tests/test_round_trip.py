@@ -8,7 +8,7 @@ from drasp.compiler import Disguise, compile_program
 from drasp.decompiler.pipeline import decompile
 from drasp.language import Interpreter, Program, parse
 from drasp.language.syntax import PrimitiveTensor, Project, Select, Statement
-from drasp.rewriting.simplify import canonical
+from drasp.rewriting.canonical import canonical
 from drasp.tasks import Task, answer_task, each_row, load_task
 
 HIDDEN = Disguise(rotate=True, gains=True)

@@ -13,8 +13,9 @@ from drasp.language import Program
 from drasp.language.bases import Tokens
 from drasp.language.checker import op_bases
 from drasp.language.syntax import Project
+from drasp.rewriting.canonical import canonical
 from drasp.rewriting.rewrite import dense_ops
-from drasp.rewriting.simplify import canonical, simplify
+from drasp.rewriting.simplify import simplify
 from drasp.rewriting.tidy import fold_constants
 from drasp.tasks import Task
 from drasp.words import sentences

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from hashlib import sha256
 from typing import Any, TypeVar
 
 import torch
@@ -14,12 +13,10 @@ from drasp.language.bases import size
 from drasp.language.checker import basis_of
 from drasp.language.syntax import (
     ONE,
-    STATEMENTS,
     Aggregate,
     ElementWise,
     Norm,
     Operand,
-    Prediction,
     PrimitiveFunction,
     Program,
     Project,
@@ -27,9 +24,9 @@ from drasp.language.syntax import (
     Select,
     Statement,
     TensorName,
-    tensor_digest,
 )
 from drasp.passes import Pass
+from drasp.rewriting.canonical import canonical, content, words_of
 from drasp.rewriting.provenance import concise, explicit, handed_on, with_sites
 from drasp.rewriting.rewrite import dense_ops, dtype_of, fresh_name, reexpress, with_op
 from drasp.rewriting.tidy import SumsToOne, changed, fold_constants, renumbered, without_unused
@@ -157,11 +154,11 @@ def _table(program: Program, name: str, source: str) -> Tensor:
 def _without_copies(program: Program) -> Program | None:
     """Statements that say the same of the same variables are one."""
     seen: dict[Any, Statement] = {}
-    often = Counter(map(_said, program.statements))
+    often = Counter(map(words_of, program.statements))
     for statement in program.statements:
-        if often[_said(statement)] == 1:  # whatever is in its tensors, which may be large
+        if often[words_of(statement)] == 1:  # whatever is in its tensors, which may be large
             continue
-        same = seen.setdefault(_content(program, statement), statement)
+        same = seen.setdefault(content(program, statement), statement)
         if same is not statement:
             renamed = (s.renamed({statement.name: same.name}) for s in program.statements if s != statement)
             comment = _joined(same.comment, statement.comment)
@@ -185,17 +182,6 @@ def _logits_once(before: Program, after: Program, name: str) -> Program | None:
         project,
         count * dense_ops(before)[name],
     )
-
-
-def _content(program: Program, statement: Statement) -> tuple[Statement, tuple[str, ...]]:
-    """What a statement says, without its name; stored tensors by their numbers."""
-    return _said(statement), tuple(tensor_digest(program.tensors[name]) for name in statement.tensor_names)
-
-
-def _said(statement: Statement) -> Statement:
-    """A statement without its name, its tensors and what is known of it."""
-    said = replace(statement.with_stored(""), sites=(), comment="")
-    return said if isinstance(said, Prediction) else replace(said, name="")
 
 
 def _joined(*comments: str) -> str:
@@ -343,60 +329,3 @@ EXACT = (
     _exact("projects without effect", _without_idle_projects),
     _exact("constants that another line carries", fold_constants),
 )
-
-
-# -------------------------------------------------------------------------------------- canonical form
-
-
-_SHAPE = 60  # letters of what a line reads that are kept for what reads it: they sort as a person would
-
-
-def _digest(said: str) -> str:
-    return sha256(said.encode()).hexdigest()
-
-
-def canonical(program: Program) -> Program:
-    """Lines in an order that depends only on what they say: by depth, then by kind; projects come last.
-
-    What they read decides before their numbers, so that programs which differ in these alone have the same text.
-    """
-    keys = {"token": "0", "pos": "1", "one": "2"}
-    depths = dict.fromkeys(keys, 0)
-    tensors = dict(program.tensors)
-    sorted_within: list[Statement] = []
-    for statement in program.statements:
-        new = _with_sorted_parts(statement, lambda name: (depths[name], keys[name]), tensors)
-        sorted_within.append(new)
-        depths[new.name] = 1 + max((depths[name] for name in new.reads), default=0)
-        shape = f"3 {depths[new.name]:04} {new.kind}: {', '.join(keys[name].partition('|')[0] for name in new.reads)}"
-        said = _content(replace(program, tensors=tensors), new.renamed(keys))
-        keys[new.name] = f"{shape[:_SHAPE]} {_digest(shape)}|{_digest(repr(said))}"
-
-    def place(statement: Statement) -> tuple[bool, int, int, str]:
-        last = isinstance(statement, Project | Prediction)
-        return last, depths[statement.name], STATEMENTS.index(type(statement)), keys[statement.name]
-
-    statements = tuple(sorted(sorted_within, key=place))
-    return renumbered(replace(program, statements=statements, tensors=tensors))
-
-
-def _with_sorted_parts(
-    statement: Statement, key: Callable[[str], tuple[int, str]], tensors: dict[str, Tensor]
-) -> Statement:
-    """Sums have no order: their parts stand by depth and by what they are, `one` at the end."""
-
-    def by_key(operand: Operand) -> tuple[bool, tuple[int, str], tuple[int, str]]:
-        return operand == ONE, key(operand.variable), key(operand.norm) if operand.norm else (0, "")
-
-    match statement:
-        case Aggregate(selectors=selectors):
-            return replace(statement, selectors=tuple(sorted(selectors, key=lambda r: key(r.variable))))
-        case Prediction(logits=logits):
-            return replace(statement, logits=tuple(sorted(logits, key=lambda r: key(r.variable))))
-        case Norm(inputs=inputs) | ElementWise(inputs=inputs) if statement.stored is not None:
-            order = sorted(range(len(inputs)), key=lambda i: by_key(inputs[i]))
-            names = statement.source_names
-            tensors |= {names[new]: tensors[names[old]] for new, old in enumerate(order)}
-            return replace(statement, inputs=tuple(inputs[i] for i in order))
-        case _:
-            return statement
