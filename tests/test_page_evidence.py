@@ -165,7 +165,7 @@ def test_names_that_are_offered_can_be_taken(copying):
 def test_the_library_in_the_page_is_pythons(copying):
     vocabulary, positions = Tokens(case("unique copy").vocabulary), Positions(23)
     square = ["k==q", "k==q-2", "k==q+1", "(q-k)%3==2", "q-4<=k<=q-1", "k is next above q", "k>q", "k<q"]
-    vectors = ["uniform selection", "k is first", "k is last"]
+    vectors = ["uniform selection", "k is first", "k is last", "k%3==2"]
     cases = [("select", text, positions, positions) for text in (*square, *vectors)]
     cases += [("select", text, One(), positions) for text in vectors]
     cases += [("select", "k==SEP", One(), vocabulary), ("project", "inp==out", vocabulary, vocabulary)]
