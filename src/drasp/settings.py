@@ -24,6 +24,7 @@ class NamingSettings(Numbers):
     tolerance: float = 0.01  # of agreement, that all names together may cost
     of_each: float = 0.005  # the same, of one: what costs more says something else than the line did
     least_interchange: float = 0.92  # share alike where a line comes from another input
+    least_again: float = 0.97  # the same, should the evidence in the end say otherwise
     least_of_norms: float = 0.8  # the same, of a norm that stays as it is: what is simpler may ask less of it
     least_rounded: float = 0.97  # the same, of rounded numbers: more digits cost nothing but looks
     least_overlap: float = 0.55  # of attention: a name may harden what is soft

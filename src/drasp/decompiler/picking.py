@@ -18,7 +18,7 @@ from drasp.fitting.oracle import Oracle, answering
 from drasp.language.syntax import Program
 from drasp.naming.paper import name_as_paper
 from drasp.naming.pipeline import name_program
-from drasp.settings import Settings
+from drasp.settings import NamingSettings, Settings
 
 Accept = Literal["causal", "answers"]
 Naming = Literal["drasp", "paper"]
@@ -121,18 +121,31 @@ def _named_as_paper(search: Search, pick: Point, fresh: Oracle, min_match: float
 
 def _end(search: Search, pick: Point, fresh: Oracle, min_match: float) -> End:
     """A program with names and its evidence; without names, should they not be true, or less complete at no gain."""
-    named = _named(search, pick, fresh, min_match)
-    search.note("evidence", named.lines, "lines", named.match.value)
-    if named is not pick and named.match.value >= min(min_match, pick.match.value):
+    chosen = search.settings.naming
+    named = pick
+    for least in (chosen.least_interchange, chosen.least_again):
+        named = _named(search, pick, fresh, min_match, replace(chosen, least_interchange=least))
+        search.note("evidence", named.lines, "lines", named.match.value)
+        if named is pick or named.match.value < min(min_match, pick.match.value):
+            break
         named = _with_evidence(search, named, pick)
         if named.grade == "complete" or (named.causal and _leaves_something_out(named)):
             return End(_with_evidence(search, pick, pick, QUICK_LOOK), named)  # the pick is no better
+        if not _misnamed(named):
+            break
     pick = _with_evidence(search, pick, pick)
     better = named.causal and not (pick.grade == "complete" and pick.lines <= named.lines)
     return End(pick, named if better or (named.evidence and not pick.causal) else pick)
 
 
 _END = {"drasp": _end, "paper": _named_as_paper}
+
+
+def _misnamed(point: Point) -> bool:
+    """Whether a line that was replaced does not do what it replaced: with fewer names the program may be true."""
+    assert point.evidence is not None
+    found = [line.interchange_cut_down for line in point.evidence.lines if line.replaced]
+    return any(measure is not None and measure.failed for measure in found)
 
 
 def _leaves_something_out(point: Point) -> bool:
@@ -180,7 +193,7 @@ def _longer(search: Search, tried: set[int], min_match: float) -> list[Found]:
     return [others[2**i - 1] for i in range(search.settings.more_tried) if 2**i <= len(others)]
 
 
-def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Point:
+def _named(search: Search, pick: Point, fresh: Oracle, min_match: float, chosen: NamingSettings) -> Point:
     """The pick with names; as it is, should names turn out to cost too much on inputs that no pass has seen."""
     if pick.match.value < min_match or too_large_to_name(pick.program, search.settings):
         return pick  # names would explain another function than the model's, or take longer than all that came before
@@ -188,7 +201,6 @@ def _named(search: Search, pick: Point, fresh: Oracle, min_match: float) -> Poin
     def report(name: str, program: Program, match: float) -> None:
         search.note(name, program.lines, "lines", match)
 
-    chosen = search.settings.naming
     with search.timed("naming"):
         program = name_program(pick.program, search.fit, search.check, search.trials, min_match, report, chosen)
     if search.judged(program) < search.judged(pick.program) - chosen.tolerance:

@@ -93,19 +93,28 @@ class Judge:
         One with more lines says nothing more simply. Scores that are the same on every input have no case: then only
         where heads look tells what they do.
         """
-        of_norms = self.settings.least_of_norms if least is None else least
+        strictly = least is not None
         least = self.settings.least_interchange if least is None else least
         overlap = self.settings.least_overlap if overlap is None else overlap
         return (
             simplify(after).lines <= simplify(before).lines
             and self.answers(before, after)
             and self.edited(after) >= self.edited_floor
-            and all(
-                share >= (of_norms if isinstance(after.find(name), Norm) else least)
-                for name, share in self.interchange(after, self._replaced(before, after)).items()
-            )
+            and self._has_effects(before, after, least, strictly)
             and self.overlap(after) >= min(overlap, self.overlap(before))
         )
+
+    def _has_effects(self, before: Program, after: Program, least: float, strictly: bool) -> bool:
+        """Whether lines that are not the model's own do what they did; norms only as far as they still did."""
+        found = self.interchange(after, self._replaced(before, after))
+        norms = {name: share for name, share in found.items() if isinstance(after.find(name), Norm)}
+        if any(share < least for name, share in found.items() if name not in norms):
+            return False
+        low = {name: share for name, share in norms.items() if share < least}
+        if not strictly or not low:
+            return all(share >= self.settings.least_of_norms for share in low.values())
+        had = self.interchange(before, list(low))
+        return all(share >= had.get(name, least) for name, share in low.items())
 
     def _replaced(self, before: Program, after: Program) -> list[str]:
         """The lines that are not the model's own: what one of them does may depend on the others.
