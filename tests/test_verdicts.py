@@ -1,6 +1,7 @@
 """Which program is picked, and what is said of it: on points with made-up figures."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from cases import case
 from drasp.causal import Evidence
 from drasp.causal.evidence import LineEvidence, causal_reasons
 from drasp.causal.measures import NOT_APPLICABLE, Measure
+from drasp.decompiler import picking
 from drasp.decompiler.checkpoint import Found
 from drasp.decompiler.picking import (
     End,
@@ -24,6 +26,7 @@ from drasp.errors import DraspError
 from drasp.language.syntax import Program
 from drasp.measure import Share
 from drasp.settings import DEFAULT
+from typed import known
 
 
 def program(lines: int) -> Program:
@@ -160,3 +163,27 @@ def test_few_cases_do_not_speak_against_a_select_whose_heads_look_right(kind, ov
     line = LineEvidence("s1", "", "named", attention=looks, interchange_cut_down=few, kind=kind)
     evidence = Evidence(passed, passed, passed, passed, passed, passed, passed, lines=(line,), has_cut_down=True)
     assert any("speak against it" in reason for reason in causal_reasons(evidence)) is refused
+
+
+@pytest.mark.parametrize(("again", "names"), [("passed", "fewer"), ("failed", "none")])
+def test_where_a_name_is_not_true_fewer_are_tried(monkeypatch, again, names):
+    """One wrong name shall not cost all the others."""
+    pick, many, fewer = point(7), point(6), point(5)
+    asked: list[float] = []
+
+    def named(_search, _pick, _fresh, _least, chosen):
+        asked.append(chosen.least_interchange)
+        return [many, fewer][len(asked) - 1]
+
+    def with_evidence(_search, given, _pick, _effort=None):
+        status = {many.lines: "failed", fewer.lines: again}.get(given.lines, "passed")
+        line = LineEvidence("a1", "", "named", interchange_cut_down=Measure(0.8, 100, (0.7, 0.9), status))
+        grade = SUFFICIENT if status == "passed" else None
+        return replace(given, evidence=replace(known(given.evidence), lines=(line,), causal=bool(grade), grade=grade))
+
+    monkeypatch.setattr(picking, "_named", named)
+    monkeypatch.setattr(picking, "_with_evidence", with_evidence)
+    search = SimpleNamespace(settings=DEFAULT, note=lambda *_: None)
+    ended = picking._end(search, pick, None, 0.9)  # pyright: ignore[reportArgumentType]
+    assert asked == [DEFAULT.naming.least_interchange, DEFAULT.naming.least_again]
+    assert ended.final.lines == {"fewer": fewer.lines, "none": pick.lines}[names]
