@@ -1,6 +1,7 @@
 """Names that answer alike are judged by what they do when lines are taken from other inputs; heads that do the same."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,6 +25,12 @@ TASK = answer_task(
     "last", "abcd", each_row(lambda x: [x[-1]]), lengths=range(4, 9), longest_input=12, room=12, ends=False
 )
 HEADS = (Component("head", 0, 0), Component("head", 0, 1))
+NORMED = """
+    a1 = aggregate(s=[], v=token)
+    n1 = norm(token, a1, op=N1, eps=0.1)
+    logits1 = project(inp=a1/n1, op=(inp==out)*9)
+    prediction = softmax(logits1)
+"""
 
 # Two heads give the last letter; the answer is nearly all the first one's.
 TWINS = """
@@ -238,3 +245,32 @@ def test_a_name_may_cost_a_little_and_not_more():
     assert judge.answers(own, own)
     assert anyhow.answers(silent, silent), "as often as the one before"
     assert not anyhow.answers(own, silent)
+
+
+@pytest.mark.parametrize(
+    ("shares", "had", "strictly", "stands"),
+    [
+        ({"a1": 0.96}, {}, False, True),
+        ({"a1": 0.91}, {"a1": 0.90}, False, False),
+        ({"a1": 0.96, "n1": 0.85}, {}, False, True),
+        ({"n1": 0.75}, {}, False, False),
+        ({"a1": 0.96}, {"a1": 0.96}, True, True),
+        ({"a1": 0.96}, {"a1": 0.98}, True, False),
+        ({"a1": 0.96}, {}, True, False),
+    ],
+    ids=[
+        "a name may blur", "but not so much", "a norm beside it may do less", "or little",
+        "rounding leaves what is left", "and no less", "new lines are held to all of it",
+    ],
+)  # fmt: skip
+def test_effects_are_asked_for_as_far_as_they_are_there(shares, had, strictly, stands):
+    """A name that blurs a line does not keep others from being rounded; rounding itself blurs nothing."""
+    before = program_for(TASK, NORMED)
+    after = replace(before)
+    judge = SimpleNamespace(
+        settings=DEFAULT.naming,
+        interchange=lambda program, _lines: shares if program is after else had,
+        _replaced=lambda *_: list(shares),
+    )
+    least = DEFAULT.naming.least_rounded if strictly else DEFAULT.naming.least_interchange
+    assert Judge._has_effects(judge, before, after, least, strictly) is stands  # pyright: ignore[reportArgumentType]

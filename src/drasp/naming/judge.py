@@ -105,15 +105,16 @@ class Judge:
         )
 
     def _has_effects(self, before: Program, after: Program, least: float, strictly: bool) -> bool:
-        """Whether lines that are not the model's own do what they did; norms only as far as they still did."""
+        """Whether lines that are not the model's own do what they did: `strictly`, as far as they still did.
+
+        Of a norm that stays as it is, what is simpler beside it may ask less.
+        """
         found = self.interchange(after, self._replaced(before, after))
-        norms = {name: share for name, share in found.items() if isinstance(after.find(name), Norm)}
-        if any(share < least for name, share in found.items() if name not in norms):
-            return False
-        low = {name: share for name, share in norms.items() if share < least}
-        if not strictly or not low:
-            return all(share >= self.settings.least_of_norms for share in low.values())
-        had = self.interchange(before, list(low))
+        low = {name: share for name, share in found.items() if share < least}
+        if not strictly:
+            norms = {name for name in low if isinstance(after.find(name), Norm)}
+            return low.keys() == norms and all(share >= self.settings.least_of_norms for share in low.values())
+        had = self.interchange(before, [s.name for s in before.statements if s.name in low])
         return all(share >= had.get(name, least) for name, share in low.items())
 
     def _replaced(self, before: Program, after: Program) -> list[str]:

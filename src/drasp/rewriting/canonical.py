@@ -1,6 +1,6 @@
 """One order of lines and of sums, whatever their names: programs that say the same have the same text."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 
@@ -21,7 +21,7 @@ from drasp.language.syntax import (
 )
 from drasp.rewriting.tidy import renumbered
 
-Key = tuple[int, str, str]  # the depth of a line, what it reads, and all that it says
+Place = tuple[int, int, str, str]  # a line's depth, its kind, what it reads, and all that it says
 
 
 def canonical(program: Program) -> Program:
@@ -29,23 +29,24 @@ def canonical(program: Program) -> Program:
 
     What they read decides before their numbers, so that programs which differ in these alone have the same text.
     """
-    keys = {"token": ("0", ""), "pos": ("1", ""), "one": ("2", "")}  # what is read, and all that is said
-    depths = dict.fromkeys(keys, 0)
+    places: dict[str, Place] = {"token": (0, 0, "0", ""), "pos": (0, 0, "1", ""), "one": (0, 0, "2", "")}
+    read = {name: place[2] for name, place in places.items()}  # in short, also by way of others
     tensors = dict(program.tensors)
-    places: dict[str, tuple[bool, int, int, str, str]] = {}
     sorted_within: list[Statement] = []
     for statement in program.statements:
-        new = _with_sorted_parts(statement, lambda name: (depths[name], *keys[name]), tensors)
+        new = _with_sorted_parts(statement, places, tensors)
         sorted_within.append(new)
-        depth = depths[new.name] = 1 + max((depths[name] for name in new.reads), default=0)
-        read = f"{new.kind} {' '.join(keys[name][0] for name in new.reads)}"
-        said = content(
-            replace(program, tensors=tensors), new.renamed({name: "".join(key) for name, key in keys.items()})
-        )
-        keys[new.name] = f"3 {_digest(read)}", _digest(repr(said))
-        last = isinstance(new, Project | Prediction)
-        places[new.name] = last, depth, STATEMENTS.index(type(new)), read, keys[new.name][1]
-    statements = tuple(sorted(sorted_within, key=lambda statement: places[statement.name]))
+        depth = 1 + max((places[name][0] for name in new.reads), default=0)
+        reads = " ".join(read[name] for name in new.reads)
+        read[new.name] = f"3 {_digest(f'{new.kind} {reads}')}"
+        known = new.renamed({name: f"{read[name]} {place[3]}" for name, place in places.items()})
+        said = content(replace(program, tensors=tensors), known)
+        places[new.name] = depth, STATEMENTS.index(type(new)), reads, _digest(repr(said))
+
+    def place(statement: Statement) -> tuple[bool, Place]:
+        return isinstance(statement, Project | Prediction), places[statement.name]
+
+    statements = tuple(sorted(sorted_within, key=place))
     return renumbered(replace(program, statements=statements, tensors=tensors))
 
 
@@ -64,19 +65,20 @@ def _digest(said: str) -> str:
     return sha256(said.encode()).hexdigest()
 
 
-def _with_sorted_parts(statement: Statement, key: Callable[[str], Key], tensors: dict[str, Tensor]) -> Statement:
-    """Sums have no order: their parts stand by depth and by what they are, `one` at the end."""
+def _with_sorted_parts(statement: Statement, places: Mapping[str, Place], tensors: dict[str, Tensor]) -> Statement:
+    """Sums have no order: their parts stand as the lines do that they read, `one` at the end."""
 
-    def by_key(operand: Operand) -> tuple[bool, Key, Key]:
-        return operand == ONE, key(operand.variable), key(operand.norm) if operand.norm else (0, "", "")
+    def by_place(operand: Operand) -> tuple[bool, Place, Place]:
+        norm = places[operand.norm] if operand.norm else (0, 0, "", "")
+        return operand == ONE, places[operand.variable], norm
 
     match statement:
         case Aggregate(selectors=selectors):
-            return replace(statement, selectors=tuple(sorted(selectors, key=lambda r: key(r.variable))))
+            return replace(statement, selectors=tuple(sorted(selectors, key=lambda r: places[r.variable])))
         case Prediction(logits=logits):
-            return replace(statement, logits=tuple(sorted(logits, key=lambda r: key(r.variable))))
+            return replace(statement, logits=tuple(sorted(logits, key=lambda r: places[r.variable])))
         case Norm(inputs=inputs) | ElementWise(inputs=inputs) if statement.stored is not None:
-            order = sorted(range(len(inputs)), key=lambda i: by_key(inputs[i]))
+            order = sorted(range(len(inputs)), key=lambda i: by_place(inputs[i]))
             names = statement.source_names
             tensors |= {names[new]: tensors[names[old]] for new, old in enumerate(order)}
             return replace(statement, inputs=tuple(inputs[i] for i in order))
