@@ -35,6 +35,7 @@ MAKE = "sets up an environment, which is what runs this test"
 INSTALLS = "installs packages"
 NOT_RUN = {
     "drasp sweep studies/seeds.toml --out studies/results/seeds --jobs N": "takes hours",
+    "drasp sweep studies/checkpoints.toml --out studies/results/checkpoints --jobs 2": "takes half an hour",
     "make demo": "its own test is test_the_demo_ends_with_the_program_in_words",
     **dict.fromkeys(("make setup", "make test", "make test-long", "make lint", "make docs"), MAKE),
     "source .venv/bin/activate": MAKE,
