@@ -31,6 +31,7 @@ def canonical(program: Program) -> Program:
     """
     places: dict[str, Place] = {"token": (0, 0, "0", ""), "pos": (0, 0, "1", ""), "one": (0, 0, "2", "")}
     read = {name: place[2] for name, place in places.items()}  # in short, also by way of others
+    said = dict(read)  # the same with numbers
     tensors = dict(program.tensors)
     sorted_within: list[Statement] = []
     for statement in program.statements:
@@ -39,9 +40,8 @@ def canonical(program: Program) -> Program:
         depth = 1 + max((places[name][0] for name in new.reads), default=0)
         reads = " ".join(read[name] for name in new.reads)
         read[new.name] = f"3 {_digest(f'{new.kind} {reads}')}"
-        known = new.renamed({name: f"{read[name]} {place[3]}" for name, place in places.items()})
-        said = content(replace(program, tensors=tensors), known)
-        places[new.name] = depth, STATEMENTS.index(type(new)), reads, _digest(repr(said))
+        said[new.name] = _digest(repr(content(replace(program, tensors=tensors), new.renamed(said))))
+        places[new.name] = depth, STATEMENTS.index(type(new)), reads, said[new.name]
 
     def place(statement: Statement) -> tuple[bool, Place]:
         return isinstance(statement, Project | Prediction), places[statement.name]
