@@ -136,11 +136,12 @@ def test_many_edits_at_once(size, which, count):
         if isinstance(site, NormSite) and site.receiver.kind == "attention" and len(edits) > 1:
             continue
         close(recorded.values[site].expand(shape_of(site, transformer.d_model)), reference.values[site])
-    where = torch.randint(6, (4, 3), generator=generator)
-    narrow = {site: at_wanted(site, edit, where, transformer) for site, edit in edits.items()}
-    found = run(transformer, Sequences(ids, positions, where), narrow)
-    wanted = expected.gather(1, where[..., None].expand(-1, -1, 5))
-    close(found.logits, wanted)
+    # Anywhere, and at the first positions, which are not looked up.
+    for where in (torch.randint(6, (4, 3), generator=generator), torch.arange(3).expand(4, 3)):
+        narrow = {site: at_wanted(site, edit, where, transformer) for site, edit in edits.items()}
+        found = run(transformer, Sequences(ids, positions, where), narrow)
+        wanted = expected.gather(1, where[..., None].expand(-1, -1, 5))
+        close(found.logits, wanted)
 
 
 def at_wanted(site: Site, edit: Edit, where: Tensor, model: Transformer) -> Edit:

@@ -50,6 +50,43 @@ prediction = softmax(logits1)""",
     assert trace["m1"][0].tolist() == [[-0.5], [-0.75]]
 
 
+@pytest.mark.parametrize("eps", [None, 1e-5])
+def test_a_network_of_few_dimensions_says_what_it_says_step_by_step(eps):
+    """Also where a gradient is asked for, which must reach its tensors: then it is computed step by step."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = {
+        "0": (3, 8),
+        "1": (3, 8),
+        "2": (1, 8),
+        "hidden": (8, 5),
+        "hidden_bias": (5,),
+        "out": (5, 3),
+        "out_bias": (3,),
+    }
+    tensors = {f"F.{n}": torch.randn(s, generator=generator, dtype=torch.float64) for n, s in shapes.items()}
+    text = f"""vocab = [a, b, c]
+positions = 9
+a1 = aggregate(s=[], v=token)
+m1 = element_wise_op(token, a1, one, func=mlp(F, relu{"" if eps is None else f", eps={eps}"}))
+logits1 = project(inp=m1, op=(inp==out)*1)
+prediction = softmax(logits1)"""
+    ids = torch.randint(3, (4, 9), generator=generator)
+    token = torch.nn.functional.one_hot(ids, 3).double()
+    mean = token.cumsum(1) / torch.arange(1, 10)[:, None]
+    space = token @ tensors["F.0"] + mean @ tensors["F.1"] + tensors["F.2"]
+    if eps is not None:
+        space = space / (space.square().mean(-1, keepdim=True) + eps).sqrt()
+    hidden = (space @ tensors["F.hidden"] + tensors["F.hidden_bias"]).relu()
+    expected = hidden @ tensors["F.out"] + tensors["F.out_bias"]
+    for learnt in (False, True):
+        program = parse(text, {name: tensor.clone().requires_grad_(learnt) for name, tensor in tensors.items()})
+        found = Interpreter(program, torch.float64)(ids, torch.arange(9).expand(4, -1))
+        assert torch.allclose(found, expected, atol=1e-12)
+        if learnt:
+            slopes = torch.autograd.grad(found.square().sum(), list(program.tensors.values()))
+            assert all(bool(slope.any()) for slope in slopes)
+
+
 def test_rounded_semantics_tells_equal_counts_from_unequal_ones_where_the_bits_suffice():
     """A comparison of counts, as C-RASP makes it: the mean of +1 and -1 is rounded below 0 when b leads."""
     program = parse(

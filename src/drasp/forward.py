@@ -10,7 +10,7 @@ there, or put there, have those positions only.
 Longer than 400 lines: an edit can be anywhere in a pass, so all steps of one pass are methods of one class.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 
 import torch
@@ -41,6 +41,8 @@ from drasp.sites import (
 
 # What is the same for all inputs, or at all positions, may come as one.
 Values = Float[Tensor, "#batch #pos d_model"]
+# What no input has a part in: constants, and matrices that take a norm's part in.
+Known = dict[tuple[str, Receiver], Tensor]
 
 
 class Forward:
@@ -49,18 +51,19 @@ class Forward:
     def __init__(self, model: Stack, edits: Mapping[Site, Edit] | None = None, record: Collection[Site] = ()) -> None:
         self.model = model
         self.plan = Plan(model.anatomy, edits or {}, frozenset(record))
+        self.known: Known = {}
 
     def __call__(self, inputs: Sequences, dropout: float = 0.0) -> Run[Site]:
         """What the model says, and what is at the recorded sites."""
         assert not (dropout and self.plan.edits), "dropout is for training, which edits nothing"
-        return _Pass(self.model, self.plan, inputs, dropout).run()
+        return _Pass(self.model, self.plan, inputs, dropout, self.known).run()
 
 
 class _Pass:
     """One evaluation on one batch. `narrow` is what is at the wanted positions only."""
 
-    def __init__(self, model: Stack, plan: Plan, inputs: Sequences, dropout: float) -> None:
-        self.model, self.plan, self.inputs, self.dropout = model, plan, inputs, dropout
+    def __init__(self, model: Stack, plan: Plan, inputs: Sequences, dropout: float, known: Known) -> None:
+        self.model, self.plan, self.inputs, self.dropout, self.known = model, plan, inputs, dropout, known
         self.values: dict[Site, Tensor] = {}
         self.sent: dict[Component, Values] = {}
         self.narrow: dict[Component, Values] = {}
@@ -69,7 +72,6 @@ class _Pass:
         self.is_narrow = False
         self.biases = torch.zeros_like(model.final_norm.bias)[None, None]
         self.roots: dict[Receiver, Tensor] = {}
-        self.fixed: dict[Component, Float[Tensor, " d_model"]] = {}  # what heads make of constants
         self.patterns: dict[Component, Tensor] = {}
         self.ways: dict[Path, tuple[Values, bool]] = {}
         self.parts: dict[tuple[Sender, Receiver, int], Tensor] = {}  # of queries and keys, for their products
@@ -135,6 +137,8 @@ class _Pass:
         assert where is not None
         if x.shape[1] == 1:
             return x
+        if self.inputs.wants_first:
+            return x[:, : where.shape[1]]
         batch, width = self.inputs.ids.shape
         flat = x.expand(batch, *x.shape[1:]).reshape(batch * width, -1)
         return _rows(flat, torch.arange(batch, device=where.device)[:, None] * width + where)
@@ -176,9 +180,20 @@ class _Pass:
 
     def part(self, value: Values, receiver: Receiver, side: int) -> Float[Tensor, "batch pos d_head"]:
         """What one part of the stream makes of a head's query, key or value: given the norm, this is linear."""
-        layer = self.model.layers[receiver.layer]
-        normed = layer.attention_norm.gain * layer.attention_norm.centred(value) / self.roots[receiver]
-        return self.everywhere(normed @ layer.attention.side(side)[:, receiver.head], self.reads_narrow(receiver))
+        made = value @ self.through_norm(receiver, side) / self.roots[receiver]
+        return self.everywhere(made, self.reads_narrow(receiver))
+
+    def through_norm(self, receiver: Receiver, side: int) -> Float[Tensor, "d_model d_head"]:
+        """What takes the stream to a head's query, key or value times the divisor of its norm."""
+
+        def matrix() -> Tensor:
+            norm, attention = (
+                self.model.layers[receiver.layer].attention_norm,
+                self.model.layers[receiver.layer].attention,
+            )
+            return norm.centred((norm.gain[:, None] * attention.side(side)[:, receiver.head]).T).T
+
+        return self.once("through norm", receiver, matrix)
 
     def behind_norm(self, receiver: Receiver, norm: StreamNorm) -> Values:
         return self.normed(receiver, norm, self.read(receiver))
@@ -271,6 +286,31 @@ class _Pass:
     def normed(self, receiver: Receiver, norm: StreamNorm, x: Values) -> Values:
         if receiver not in self.plan.roots:
             return norm(x)
+        x, root = self.with_root(receiver, norm, x)
+        y = norm.gain * norm.centred(x) / root + norm.bias
+        if receiver not in self.plan.bare:
+            return y
+        return y + norm.gain * norm.centred(self.constant_part(receiver)) * (1 / self.other_root(receiver) - 1 / root)
+
+    def projected(self, receiver: Receiver, side: int) -> Float[Tensor, "batch pos d_head"]:
+        """A head's query, key or value. The norm is taken in by its matrix: less is divided than the stream."""
+        layer, x = self.model.layers[receiver.layer], self.read(receiver)
+        norm, matrix = layer.attention_norm, layer.attention.side(side)[:, receiver.head]
+        bias = layer.attention.side_bias(side)[receiver.head]
+        if receiver not in self.plan.roots:
+            return norm(x) @ matrix + bias
+        x, root = self.with_root(receiver, norm, x)
+        y = x @ self.through_norm(receiver, side)
+        beside = self.once("beside", receiver, lambda: norm.bias @ matrix + bias)
+        if receiver in self.plan.bare:
+            constant = self.once(
+                "through", receiver, lambda: self.constant_part(receiver) @ self.through_norm(receiver, side)
+            )
+            y, beside = y - constant, beside + constant / self.other_root(receiver)
+        return y / root + beside
+
+    def with_root(self, receiver: Receiver, norm: StreamNorm, x: Values) -> tuple[Values, Float[Tensor, "*_ 1"]]:
+        """What a receiver reads behind its norm, and what it is divided by there."""
         edit = self.norm_edit(receiver)
         root = torch.as_tensor(edit.by, dtype=x.dtype) if isinstance(edit, Replaced) else edited(norm.root(x), edit)
         for site in self.plan.norm_sites(receiver):
@@ -281,36 +321,56 @@ class _Pass:
             new = edited(value, self.plan.edits.get(site))
             self.note(site, new)
             x = x + (new - value)
-        y = norm.gain * norm.centred(x) / self.roots[receiver] + norm.bias
-        if receiver not in self.plan.bare:
-            return y
-        other = torch.as_tensor(self.plan.bare[receiver], dtype=x.dtype)[..., None]
-        return y + norm.gain * norm.centred(self.constant_part(receiver)) * (1 / other - 1 / self.roots[receiver])
+        return x, self.roots[receiver]
+
+    def other_root(self, receiver: Receiver) -> Float[Tensor, "*_ 1"]:
+        """What a bare receiver's constant is divided by."""
+        return torch.as_tensor(self.plan.bare[receiver], dtype=self.biases.dtype)[..., None]
 
     def constant_part(self, receiver: Receiver) -> Float[Tensor, " d_model"]:
         """What of that which a receiver reads is the same for all inputs: biases, constants, what heads make of these.
 
         Known only where somebody's constants are edited.
         """
-        edits = self.plan.edges.get(receiver, {})
-        x = self.biases[0, 0]
-        for head in (s for s in self.plan.anatomy.senders_to(receiver) if s.kind == "head"):
-            x = x + (0.0 if isinstance(edits.get(head), Replaced) else self.fixed[head])
-        match self.plan.edits.get(receiver):
-            case Shifted(by):
-                return x + by
-            case _:
-                return x
 
-    def fixed_by(self, head: Component, layer: Layer) -> Float[Tensor, " d_model"]:
-        """What a head sends whatever it attends to: its biases, and constants that its norm divides by a number."""
-        receiver, norm, attention = head.receivers[2], layer.attention_norm, layer.attention
-        x, edit = norm.bias, self.norm_edit(receiver)
-        by = edit.by if isinstance(edit, Replaced) else self.plan.bare.get(receiver)
-        if by is not None and not (isinstance(by, Tensor) and by.ndim):
-            x = x + norm.gain * norm.centred(self.constant_part(receiver)) / by
-        value = x @ attention.side(2)[:, head.head] + attention.side_bias(2)[head.head]
-        return value @ attention.output_of(head.head)
+        def found() -> Tensor:
+            edits = self.plan.edges.get(receiver, {})
+            x = self.biases[0, 0]
+            for head in (s for s in self.plan.anatomy.senders_to(receiver) if s.kind == "head"):
+                if not isinstance(edits.get(head), Replaced):
+                    x = x + self.fixed_by(head)
+            match self.plan.edits.get(receiver):
+                case Shifted(by):
+                    return x + by
+                case _:
+                    return x
+
+        return self.once("constant", receiver, found)
+
+    def fixed_by(self, head: Component) -> Float[Tensor, " d_model"]:
+        """What a head sends whatever it attends to: its biases, and constants that its norm divides by a number.
+
+        From whatever input its output comes, it has these.
+        """
+        receiver, layer = head.receivers[2], self.model.layers[head.layer]
+
+        def found() -> Tensor:
+            norm, attention = layer.attention_norm, layer.attention
+            x, edit = norm.bias, self.norm_edit(receiver)
+            by = edit.by if isinstance(edit, Replaced) else self.plan.bare.get(receiver)
+            if by is not None and not (isinstance(by, Tensor) and by.ndim):
+                x = x + norm.gain * norm.centred(self.constant_part(receiver)) / by
+            value = x @ attention.side(2)[:, head.head] + attention.side_bias(2)[head.head]
+            return value @ attention.output_of(head.head)
+
+        return self.once("sent", receiver, found)
+
+    def once(self, what: str, receiver: Receiver, find: Callable[[], Tensor]) -> Tensor:
+        """What no input has a part in, found for the first batch."""
+        key = what, receiver
+        if key not in self.known:
+            self.known[key] = find()
+        return self.known[key]
 
     def norm_edit(self, receiver: Receiver) -> Edit | None:
         """The edit of a receiver's norm, or of that of all heads of its layer, whose values are at all positions."""
@@ -368,8 +428,9 @@ class _Pass:
         every = plan.anatomy.heads(number)
         heads = [head for head in every if plan.computes(head)]
         if plan.bare:
-            # Also of heads whose output comes from elsewhere: from whatever input, it has these constants.
-            self.fixed |= {head: self.fixed_by(head, layer) for head in every}
+            # As biases are at this layer; also of heads whose output comes from elsewhere.
+            for head in every:
+                self.fixed_by(head)
         mixed = self.mixed(heads, layer) if heads else {}
         for head in every:
             self.send(head, lambda: mixed[head] @ attention.output_of(head.head))  # noqa: B023
@@ -410,12 +471,16 @@ class _Pass:
 
         What is taken away is another few dimensions of the same matrix product: adding matrices of scores takes longer.
         """
+        if not cut:
+            return q, k
+        by_query, by_key = _joined((p.query, p.key) for p in cut), _joined((p.key, p.query) for p in cut)
+        groups = by_query if len(by_query) <= len(by_key) else [(queries, keys) for keys, queries in by_key]
+        query, key, _ = cut[0].head.receivers
         rows, columns = [q], [k]
-        for sender in dict.fromkeys(product.query for product in cut):
-            keys = [self.side_part(p.key, p.head.receivers[1], 1, k) for p in cut if p.query == sender]
-            rows.append(-self.side_part(sender, cut[0].head.receivers[0], 0, q))
-            columns.append(reduce(torch.add, keys))
-        return (torch.cat(rows, -1), torch.cat(columns, -1)) if cut else (q, k)
+        for queries, keys in groups:
+            rows.append(-reduce(torch.add, [self.side_part(sender, query, 0, q) for sender in queries]))
+            columns.append(reduce(torch.add, [self.side_part(sender, key, 1, k) for sender in keys]))
+        return torch.cat(rows, -1), torch.cat(columns, -1)
 
     def side(self, index: int, heads: Sequence[Component], layer: Layer) -> Float[Tensor, "batch heads pos d_head"]:
         """The queries (0), keys (1) or values (2) of some heads of a layer."""
@@ -428,11 +493,7 @@ class _Pass:
             x = self.gated_norms(receivers, layer.attention_norm)
             return x @ weight.transpose(0, 1)[chosen] + bias[:, None]
         if any(head in plan.inner for head in heads):
-            parts = [
-                self.behind_norm(r, layer.attention_norm) @ weight[:, r.head] + attention.side_bias(index)[r.head]
-                for r in receivers
-            ]
-            parts = [self.everywhere(part, narrow)[:, None] for part in parts]
+            parts = [self.everywhere(self.projected(r, index), narrow)[:, None] for r in receivers]
             return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
         x = self.behind_norm(receivers[0], layer.attention_norm)
         y = x @ weight[:, chosen].flatten(1) + bias.flatten()
@@ -479,6 +540,17 @@ class _Pass:
                     pass
             whole = whole - self.part(value, receiver, index)
         return whole
+
+
+def _joined(pairs: Iterable[tuple[Sender, Sender]]) -> list[tuple[list[Sender], list[Sender]]]:
+    """Pairs as few products of two sets: those that are paired with the same others come together."""
+    others: dict[Sender, list[Sender]] = {}
+    for one, other in pairs:
+        others.setdefault(one, []).append(other)
+    alike: dict[frozenset[Sender], list[Sender]] = {}
+    for one, paired in others.items():
+        alike.setdefault(frozenset(paired), []).append(one)
+    return [(ones, others[ones[0]]) for ones in alike.values()]
 
 
 def _rows(table: Float[Tensor, "n d"], which: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch d"]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Generic, TypeVar
 
 import torch
@@ -34,17 +34,33 @@ class Sequences:
         """The same inputs, with logits at all positions."""
         return Sequences(self.ids, self.positions)
 
+    @cached_property
+    def wants_first(self) -> bool:
+        """Whether logits are wanted at the first positions of each row, in their order: these need no looking up."""
+        if self.where is None:
+            return False
+        return torch.equal(
+            self.where, torch.arange(self.where.shape[1], device=self.where.device).expand_as(self.where)
+        )
+
     def bias(self, narrow: bool) -> Float[Tensor, "any query pos"]:
         """Added to attention scores, of all queries or those wanted: 0 where a key is seen, else very negative."""
         length = self.ids.shape[1]
-        if narrow and self.where is not None:
-            queries, bias = self.where, causal_bias(self.where, length)
+        if narrow and self.where is not None and not self.wants_first:
+            queries, bias = self.where, self._bias_of_wanted
         else:
-            queries, bias = _everywhere(length, self.ids.device)
+            count = self.where.shape[1] if narrow and self.where is not None else length
+            queries, bias = (each[:, :count] for each in _everywhere(length, self.ids.device))
         if self.part is None:
             return bias
         apart = self.part.take_along_dim(queries, 1)[..., None] - self.part[:, None]
         return apart.mul_(apart).mul_(NOWHERE).add_(bias)
+
+    @cached_property
+    def _bias_of_wanted(self) -> Float[Tensor, "batch wanted pos"]:
+        """As large as attention weights are: made once, where one batch is asked about again and again."""
+        assert self.where is not None
+        return causal_bias(self.where, self.ids.shape[1])
 
 
 @lru_cache(maxsize=32)  # the lengths of the batches that are asked about again and again

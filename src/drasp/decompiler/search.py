@@ -89,7 +89,7 @@ class Search:
         self.fit = Oracle.of(transformer, task, inputs, batch_size=24)
         self.mean_size = float(inputs.sizes.float().mean())
         self.at_once = self._at_once()
-        self.check = self.draw("check", settings.inputs, batch_size=60 * self.at_once)
+        self.check = self.draw("check", settings.inputs, batch_size=30 * self.at_once)
         accuracy = self.check.right(lambda batch: batch.logits).value
         # Answers that are almost another one are decided by what may go; so are mistakes of a model that makes few.
         self.decisive = self.check.clear(EVIDENCE.clear)
@@ -99,10 +99,7 @@ class Search:
         # Ranking moves takes fewer inputs than settling constants, which must not suit those inputs alone; fewer still
         # where each input holds many answers.
         long = self.fit.answers_each > settings.long_answers
-        self.probe, self.tune = (
-            Oracle.of(transformer, task, inputs.spread(step[long]), batch_size=24 * self.at_once)
-            for step in (settings.probed, settings.tuned)
-        )
+        self.probe, self.tune = (self._some_of(inputs, step[long]) for step in (settings.probed, settings.tuned))
         self.means = self.components.means(self.probe)
         whole = self.components.whole()
         self.mean_norms = self.components.mean_norms(whole, whole.anatomy.receivers, self.probe)
@@ -129,6 +126,12 @@ class Search:
             return size * (shape.n_layers * self.transformer.d_model + shape.n_heads * looks)
 
         return max(1, round(work(usual, usual) / work(self.mean_size, self.fit.answers_each)))
+
+    def _some_of(self, inputs: Inputs, every: int) -> Oracle:
+        """Every so-many-th of the inputs, in three batches at least: few of all lengths would be half padding."""
+        some = inputs.spread(every)
+        size = max(1, min(24, len(some) // 3)) * self.at_once
+        return Oracle.of(self.transformer, self.task, some, batch_size=size)
 
     def draw(self, pool: str, count: int, batch_size: int) -> Oracle:
         """A pool of inputs with the model's answers, drawn by a generator of its own: it depends on no other pool."""
@@ -217,9 +220,7 @@ class Search:
     def graph_match(self, graph: Graph) -> float:
         """Agreement on the answers that decide."""
         logits = self.components.logits
-        return once(
-            graph.measured, (self, "match"), lambda: self.decisive.match(lambda batch: logits(graph, batch)).value
-        )
+        return once(graph.measured, (self, "match"), lambda: self.decisive.match(lambda b: logits(graph, b)).value)
 
     @torch.no_grad()
     def agreement(self, graph: Graph, target: float) -> float:
@@ -247,7 +248,7 @@ class Search:
 
     def graph_judge(self, complete: float | None) -> EliminationJudge[Graph]:
         """Answers stay, heads look where they looked, edits tell; and so many answers stay whatever is left out."""
-        logits = self.components.logits
+        logits, longer = self.components.logits, (self.tune, self.settings.longer_steps)
 
         def settle(graph: Graph, pool: Oracle, steps: int) -> Graph:
             """The graph with its constants fitted: one vector a receiver, and one number a norm that is constant."""
@@ -274,7 +275,8 @@ class Search:
             spare=self.standards.spare,
             # Most of what is tried fails, and a few inputs tell.
             settle=lambda graph: settle(graph, self.probe, self.settings.brief_steps),
-            settle_longer=lambda graph: settle(graph, self.tune, self.settings.longer_steps),
+            # One pass after another may ask this of the graph that it begins with.
+            settle_longer=lambda graph: once(graph.measured, (self, "settled"), partial(settle, graph, *longer)),
             hopeless=self.hopeless,
             settings=self.settings,
             key=what_is_cut,

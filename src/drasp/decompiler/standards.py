@@ -10,6 +10,7 @@ answers stay when all of that comes from another input, instead of being a const
 from collections.abc import Hashable, Iterable, Mapping
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from drasp.causal.attention import looks_of
@@ -35,6 +36,7 @@ class Standards:
         self.effects: dict[Component, float] = {}  # the last share alike of each
         # Of the last graph alone: logits of all pairs take much room, and its components are asked about in a row.
         self.unswapped: tuple[Graph, list[Tensor], list[Mapping[Site, Tensor]]] | None = None
+        self.said: tuple[Graph, list[Tensor]] | None = None  # the logits on all bases, of the last graph looked at
 
     def spare(self, graph: Graph) -> float:
         """By how much the graph is nearer to what the model does than is asked for, as far as a look tells."""
@@ -52,12 +54,15 @@ class Standards:
         which the graph gives too, for the kind of edit where it is lowest.
         """
         heads = graph.used_heads()
-        forward = Forward(self.transformer, graph.edits, [Pattern(head) for head in heads])
+        looking = Forward(self.transformer, graph.edits, [Pattern(head) for head in heads])
+        answering = Forward(self.transformer, graph.edits)
+        said: list[Tensor] = []
         shared = dict.fromkeys(heads, 0.0)
         read = dict.fromkeys(heads, 1e-30)
         found: dict[int, list[Outcome]] = {kind: [] for kind in range(1, 1 + len(EDITS))}
         for number, pairs in enumerate(self.trials.batches):
-            base, source = forward(pairs.base), forward(pairs.source)
+            base = looking(pairs.base)
+            said.append(base.logits)
             for head in heads:
                 looks = looks_of(self.trials, (head,))[number]
                 pattern = base.values[Pattern(head)].expand(len(pairs), -1, -1)
@@ -65,10 +70,16 @@ class Standards:
                 overlap = torch.minimum(ours, looks.patterns.to(ours.dtype)).sum(-1)
                 shared[head] += float((overlap * looks.weights).sum())
                 read[head] += float(looks.weights.sum())
-            sides = Answers(pairs.base_logits, pairs.source_logits), Answers(base.logits, source.logits)
+            edited = pairs.kinds.nonzero()[:, 0]  # what the others are on their sources is not asked here
+            if not len(edited):
+                continue
+            some = _some(pairs, edited)
+            after = answering(some.source).logits
+            sides = Answers(some.base_logits, some.source_logits), Answers(base.logits[edited], after)
             for kind, parts in found.items():
-                rows = (pairs.kinds == kind).nonzero()[:, 0]
-                parts.append(outcome(self.trials, pairs, *sides, self.trials.margin, rows=rows))
+                rows = (some.kinds == kind).nonzero()[:, 0]
+                parts.append(outcome(self.trials, some, *sides, self.trials.margin, rows=rows))
+        self.said = graph, said
         overlaps = {head: shared[head] / read[head] if read[head] > 1e-20 else 1.0 for head in heads}
         return overlaps, self._lowest(Outcome.joined(parts) for parts in found.values())
 
@@ -152,9 +163,13 @@ class Standards:
     @torch.no_grad()
     def _unswapped(self, graph: Graph) -> tuple[list[Tensor], list[Mapping[Site, Tensor]]]:
         """What the graph says of all bases, and what its components are on all sources."""
-        said, record = Forward(self.transformer, graph.edits), Forward(self.transformer, graph.edits, self._used(graph))
+        record = Forward(self.transformer, graph.edits, self._used(graph))
+        if self.said is not None and self.said[0] is graph:
+            before = self.said[1]
+        else:
+            answering = Forward(self.transformer, graph.edits)
+            before = [answering(pairs.base).logits for pairs in self.trials.batches]
         sources = (Sequences(pairs.source.ids, pairs.source.positions) for pairs in self.trials.batches)
-        before = [said(pairs.base).logits for pairs in self.trials.batches]
         return before, [record(source).values for source in sources]
 
     def _swapped(self, number: int, pairs: Pairs, component: Component) -> Tensor:
@@ -198,3 +213,14 @@ class Standards:
             values = Forward(self.transformer, {}, missing)(source).values
             self.sources |= {(number, each): values[each] for each in missing}
         return {site: Replaced(self.sources[number, each]) for site, each in wanted.items()}
+
+
+def _some(pairs: Pairs, rows: Int[Tensor, " some"]) -> Pairs:
+    """Some rows of a batch."""
+
+    def inputs(all_of_them: Sequences) -> Sequences:
+        return Sequences(all_of_them.ids[rows], all_of_them.positions[rows], pairs.where[rows])
+
+    base, source, valid = inputs(pairs.base), inputs(pairs.source), pairs.valid[rows]
+    kinds, lengths, sizes = pairs.kinds[rows], pairs.lengths[rows], pairs.sizes[rows]
+    return Pairs(base, source, valid, kinds, lengths, sizes, pairs.base_logits[rows], pairs.source_logits[rows])

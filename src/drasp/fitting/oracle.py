@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -30,10 +31,22 @@ class Batch:
         """Where there are tokens and not padding."""
         return self.inputs.real
 
-    @property
+    @cached_property
     def sequences(self) -> Sequences:
         """The inputs as a model takes them, with logits wanted where answers count."""
         return Sequences(self.inputs.ids, self.inputs.positions, self.where)
+
+    @cached_property
+    def of_softmax(self) -> tuple[Float[Tensor, "batch counted n_vocab"], Float[Tensor, "batch counted n_vocab"]]:
+        """The logarithms of the model's chances, and the chances."""
+        logarithms = self.logits.log_softmax(-1)
+        return logarithms, logarithms.exp()
+
+    @cached_property
+    def of_sigmoid(self) -> tuple[Float[Tensor, "batch counted n_vocab"], Float[Tensor, "batch counted n_vocab"]]:
+        """The model's chances, token by token, and their entropies: no cross entropy is less."""
+        chances = self.logits.sigmoid()
+        return chances, F.binary_cross_entropy_with_logits(self.logits, chances, reduction="none")
 
     def rows(self, index: Int[Tensor, " rows"]) -> "Batch":
         return Batch(self.inputs.rows(index), self.where[index], self.valid[index], self.logits[index])
@@ -98,11 +111,10 @@ class Oracle:
     def loss(self, batch: Batch, logits: Float[Tensor, "batch counted n_vocab"]) -> Float[Tensor, " batch"]:
         """The KL divergence from the model's answers for each input, averaged over the positions that count."""
         if self.output == "softmax":
-            model = batch.logits.log_softmax(-1)
-            each = (model.exp() * (model - logits.log_softmax(-1))).sum(-1)
+            model, chances = batch.of_softmax
+            each = (chances * (model - logits.log_softmax(-1))).sum(-1)
         else:
-            share = batch.logits.sigmoid()
-            least = F.binary_cross_entropy_with_logits(batch.logits, share, reduction="none")
+            share, least = batch.of_sigmoid
             each = (F.binary_cross_entropy_with_logits(logits, share, reduction="none") - least).sum(-1)
         return (each * batch.valid).sum(-1) / batch.valid.sum(-1)
 

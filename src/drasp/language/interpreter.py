@@ -8,7 +8,7 @@ some positions only, what nothing else looks at is computed only there.
 Every variable can be recorded and edited on its way, and so can `a1 pattern`, the attention weights of an aggregate.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import reduce
 
 import torch
@@ -62,6 +62,7 @@ class Interpreter:
         self.types = variable_types(program)
         self.plan = once(program.of_shape, "plan", lambda: Schedules.of(program.statements))
         self.tensors = {name: tensor.to(dtype) for name, tensor in program.tensors.items()}
+        self.products: dict[Hashable, Tensor] = {}  # of what networks apply to their inputs one after the other
         of_library = once(program.of_shape, ("library", dtype), lambda: _library_tensors(program, dtype))
         self.ops = {
             s.name: self.tensors[s.op.name] if isinstance(s.op, TensorName) else of_library[s.name]
@@ -334,16 +335,29 @@ class _Evaluation:
     def apply(self, function: Function, inputs: list[Value]) -> Float[Tensor, "batch pos dims"]:
         match function:
             case Network(name, activation, eps):
-                x = self.combine(name, inputs)
-                if eps is not None:
-                    x = x / self.root_mean_square(x, eps)[..., None]
-                hidden = ACTIVATIONS[activation](x @ self.stored(f"{name}.hidden") + self.stored(f"{name}.hidden_bias"))
-                return hidden @ self.stored(f"{name}.out") + self.stored(f"{name}.out_bias")
+                hidden = self.hidden(name, eps, inputs) + self.stored(f"{name}.hidden_bias")
+                return ACTIVATIONS[activation](hidden) @ self.stored(f"{name}.out") + self.stored(f"{name}.out_bias")
             case PrimitiveFunction(primitive, arguments):
                 run = function_primitives()[primitive].function
                 return run(torch, [x.dense(self.interpreter.dtype) for x in inputs], *arguments).to(
                     self.interpreter.dtype
                 )
+
+    def hidden(self, name: str, eps: float | None, inputs: list[Value]) -> Float[Tensor, "batch pos hidden"]:
+        """What a network makes of its inputs before bias and activation.
+
+        Few dimensions go through one product of matrices, without the space between, which is as wide as a model.
+        """
+        sources, matrix = [self.stored(f"{name}.{i}") for i in range(len(inputs))], self.stored(f"{name}.hidden")
+        at_once = sum(map(len, sources)) < len(matrix) and not any(t.requires_grad for t in (*sources, matrix))
+        if at_once:
+            read = torch.cat([value.dense(self.interpreter.dtype) for value in inputs], -1)
+            matrix = once(self.interpreter.products, name, lambda: torch.cat(sources) @ self.stored(f"{name}.hidden"))
+        else:
+            read = self.combine(name, inputs)
+        if eps is not None:
+            read = read / self.root_mean_square(self.combine(name, inputs) if at_once else read, eps)[..., None]
+        return read @ matrix
 
     def rounded(self, x: Float[Tensor, "batch pos dims"]) -> Float[Tensor, "batch pos dims"]:
         """Values rounded downwards to p bits; what floating-point sums miss a step by counts as having reached it."""
