@@ -9,9 +9,9 @@ import torch
 from drasp.causal.mechanism import Mechanism
 from drasp.compiler import Compiled, Disguise, compile_program
 from drasp.decompiler.components import Graph
-from drasp.decompiler.cutting import saved, with_constant_norms
+from drasp.decompiler.cutting import saved, settled_moves, with_constant_norms
 from drasp.decompiler.moves import component_moves, edge_moves, is_dear, line_moves, norm_lines, norm_moves
-from drasp.decompiler.search import Search, agreement_on_all
+from drasp.decompiler.search import Search, agreement_on_all, what_is_cut
 from drasp.language.syntax import ElementWise
 from drasp.rewriting.simplify import simplify
 from drasp.settings import DEFAULT, QUICK
@@ -180,6 +180,33 @@ def test_the_norm_within_an_mlp_goes_where_a_number_does_as_well(search, graph, 
     monkeypatch.setattr(search.standards, "keeps_effects", lambda *_: False)
     monkeypatch.setattr(search.standards, "interchange", lambda *_: 1.0)
     assert with_constant_norms(search, graph, DEFAULT.sufficient) is graph, "effects would change"
+
+
+def test_components_are_ranked_by_what_is_lost_when_constants_have_been_settled(search, graph):
+    """The same cut is settled once, and neither what is hopeless nor what may not go at all."""
+    touched: list[Graph] = []
+
+    def settle(cut: Graph) -> Graph:
+        touched.append(cut)
+        return replace(cut)
+
+    judge = replace(search.graph_judge(None), settle=settle)
+    plain = {move.name: move.apply(graph) for move in component_moves(search, graph)}
+    settled = {move.name: move.apply for move in settled_moves(judge, component_moves, search, graph)}
+    assert settled.keys() == plain.keys()
+    hopeful = [name for name, cut in plain.items() if cut and search.graph_loss(cut) < search.hopeless]
+    assert hopeful, "attention of one of the heads"
+    for name, cut in plain.items():
+        found, again = settled[name](graph), settled[name](graph)
+        assert (found is None) == (cut is None)
+        if found is not None and again is not None:
+            assert what_is_cut(found) == what_is_cut(known(cut))
+            assert (found is again) == (name in hopeful)
+    assert len(touched) == len({what_is_cut(cut) for cut in touched}) > 0
+    touched.clear()
+    refusing = settled_moves(replace(judge, stands=lambda _: False), component_moves, search, graph)
+    assert [move.apply(graph) is None for move in refusing] == [cut is None for cut in plain.values()]
+    assert not touched
 
 
 @torch.no_grad()

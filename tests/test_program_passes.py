@@ -272,6 +272,15 @@ def test_what_cannot_stand_is_not_settled_and_what_was_refused_not_tried_again()
     assert judge.mended(2, 0.8)[1] == 0.87, "less is asked for"
 
 
+def test_nothing_is_settled_for_more_than_settling_brings():
+    settled: list[int] = []
+    judge = counting_judge({2: 0.99}, settle=lambda state: settled.append(state) or state)
+    assert judge.mended(2, 0.997)[1] == 0.0
+    assert not settled
+    assert judge.mended(2, 0.995)[1] == 0.0
+    assert settled == [2]
+
+
 def test_moves_are_ranked_by_what_they_cost_for_what_they_are_worth():
     match = dict.fromkeys(range(11), 1.0)
     order: list[int] = []

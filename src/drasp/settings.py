@@ -135,7 +135,7 @@ class Settings(Numbers):
     worth_settling: float = 0.4  # of a hopeless loss: constants make up for less than that
     harmless: float = 0.01  # of a hopeless loss: what costs no answers and is refused says nothing of the others
     most_missing: float = 0.1  # of what is to spare, that settling may bring back
-    hardly_better: float = 0.995  # agreement that settling would hardly add to
+    hardly_better: float = 0.995  # agreement that settling would hardly add to, or bring
     looked_at: int = 10  # moves, at least, whose loss is measured anew in each round
     most_edges: int = 36  # of a graph whose lines are counted
     most_lines: int = 60  # a program that is longer is squeezed, not shortened with care

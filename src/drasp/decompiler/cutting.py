@@ -1,14 +1,15 @@
 """What the passes of the search do: cut a graph for a purpose, settle what is left, squeeze a program."""
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 
 from drasp.decompiler.checkpoint import State
 from drasp.decompiler.components import Graph
-from drasp.decompiler.elimination import EliminationJudge, always, eliminate, squeeze
+from drasp.decompiler.elimination import EliminationJudge, Move, always, eliminate, squeeze
 from drasp.decompiler.harm import harm_by_line
 from drasp.decompiler.lines import line_moves as program_line_moves
-from drasp.decompiler.moves import Moves, edge_moves, function_norm_moves, line_moves, norm_moves
+from drasp.decompiler.moves import Moves, component_moves, edge_moves, function_norm_moves, line_moves, norm_moves
 from drasp.decompiler.search import Search, what_is_cut
 from drasp.fitting.dropping import with_bias
 from drasp.fitting.means import operand_means
@@ -47,10 +48,31 @@ def cut(moves: Moves, purpose: Purpose, state: State, search: Search) -> State:
     accept, patience = partial(search.accept_graph, complete=purpose.complete), search.settings.patience
     target = partial(_target, search, purpose)
     worth = partial(saved, search) if moves is line_moves else None
+    offered = partial(settled_moves, judge, moves) if moves is component_moves and judge.settles else moves
     graph = _with_better_constants(search, judge, state) if moves is line_moves else state.graph
     holds = partial(_keeps_effects, search, purpose.effects, moves is line_moves) if purpose.complete else always
-    left = eliminate(graph, partial(moves, search), judge, target, accept, patience, harm, worth, holds)
+    left = eliminate(graph, partial(offered, search), judge, target, accept, patience, harm, worth, holds)
     return State(left, settled=moves is line_moves and what_is_cut(left) == what_is_cut(graph))
+
+
+def settled_moves(judge: EliminationJudge[Graph], moves: Moves, search: Search, graph: Graph) -> list[Move[Graph]]:
+    """The moves, each of which also settles the constants it leaves, where that may be enough to make up for it.
+
+    A whole component leaves much at once, and its mean need not do: that of all positions, say, is so short that norms
+    make all the rest larger. So what is lost with it shows only when this has been made up for.
+    """
+    known: dict[Hashable, Graph] = {}
+
+    def settled(move: Move[Graph]) -> Callable[[Graph], Graph | None]:
+        def apply(before: Graph) -> Graph | None:
+            after = move.apply(before)
+            if after is None or search.graph_loss(after) >= search.hopeless or not judge.stands(after):
+                return after
+            return once(known, what_is_cut(after), lambda: judge.settle(after))
+
+        return apply
+
+    return [replace(move, apply=settled(move)) for move in moves(search, graph)]
 
 
 def _with_better_constants(search: Search, judge: EliminationJudge[Graph], state: State) -> Graph:

@@ -33,9 +33,9 @@ class EliminationJudge(Generic[State]):
 
     `stands` says whether what is cut may go at all, whatever the constants; `match` gives the share that agrees, or 0
     where that is below the target; `spare` by how much the state does what the model does by the same means: less than
-    0 is not enough. Near a loss of `hopeless`, settling is not tried, nor where nothing `settles`. Settling is brief
-    first; where that comes near, it goes on for longer. `refused` keeps, by `key`, the agreement that a
-    state could not reach.
+    0 is not enough. Near a loss of `hopeless`, settling is not tried, nor where nothing `settles`, nor for a target
+    that settling hardly ever reaches. Settling is brief first; where that comes near, it goes on for longer. `refused`
+    keeps, by `key`, the agreement that a state could not reach.
     """
 
     stands: Callable[[State], bool]
@@ -70,6 +70,7 @@ class EliminationJudge(Generic[State]):
             return state, agreement
         if (
             not self.settles
+            or target > chosen.hardly_better
             or spare < -chosen.most_missing
             or self.loss(state) >= chosen.worth_settling * self.hopeless
         ):
