@@ -270,3 +270,17 @@ def test_a_graph_is_held_to_the_worst_of_them(case, monkeypatch, overlap, edited
 
 def test_too_few_cases_say_nothing():
     assert lowest([], FEWEST, MANY) == 1.0
+
+
+def test_what_is_kept_from_sources_takes_no_more_room_than_it_may(monkeypatch):
+    """With no room at all each batch forgets the one before, and what is asked for again is the same."""
+    monkeypatch.setattr("drasp.causal.trials._TOKENS", 300)
+    case = StandardsCase(LAST, 1)
+    expected = Standards(case.trials).complement(case.graph)
+    monkeypatch.setattr("drasp.decompiler.standards.MOST_BYTES", 0)
+    standards = Standards(case.trials)
+    assert standards.complement(case.graph) == expected
+    last = len(case.trials.batches) - 1
+    assert last > 0
+    assert {number for number, _ in standards.sources} == {last}
+    assert standards.complement(replace(case.graph)) == expected

@@ -7,7 +7,7 @@ answers stay when all of that comes from another input, instead of being a const
 `drasp.causal`, on a small set of inputs and on graphs instead of programs.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 
 import torch
 from jaxtyping import Int
@@ -24,6 +24,8 @@ from drasp.sequences import Sequences
 from drasp.settings import DEFAULT, EVIDENCE, Settings
 from drasp.sites import Component, Edge, NormSite, Pattern, Read, Receiver, Site
 from drasp.tasks import EDITS
+
+MOST_BYTES = 2_000_000_000  # of what is kept from sources: products of long inputs take most of it
 
 
 class Standards:
@@ -212,7 +214,16 @@ class Standards:
             source = Sequences(pairs.source.ids, pairs.source.positions)
             values = Forward(self.transformer, {}, missing)(source).values
             self.sources |= {(number, each): values[each] for each in missing}
+            self._forget(besides={(number, each) for each in wanted.values()})
         return {site: Replaced(self.sources[number, each]) for site, each in wanted.items()}
+
+    def _forget(self, besides: Collection[tuple[int, Site]]) -> None:
+        """Drops the oldest of what is kept from sources, as far as it takes too much room; it can be computed again."""
+        room = MOST_BYTES - sum(value.nbytes for value in self.sources.values())
+        for key in [key for key in self.sources if key not in besides]:
+            if room >= 0:
+                break
+            room += self.sources.pop(key).nbytes
 
 
 def _some(pairs: Pairs, rows: Int[Tensor, " some"]) -> Pairs:
