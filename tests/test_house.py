@@ -62,12 +62,13 @@ NO_SETTINGS = {
     "causal.origins._ROUNDING",
     "decompiler.constants._LEAST",
     "naming.difference._SAME",
-    # Memory: tokens of a batch, logits that are kept, and rows of a table that is only counted.
+    # Memory: tokens of a batch, logits and what is at sites that are kept, and rows of a table that is only counted.
     "causal.evaluate._TOKENS",
     "causal.trials._TOKENS",
     "causal.trials._WIDE",
     "causal.trials._MOST_KEPT",
     "decompiler.outline.MOST_ROWS",
+    "decompiler.standards._MOST_BYTES",
     # How L-BFGS goes, whatever it is used for.
     "fitting.descent._MEMORY",
     "fitting.descent._ENOUGH",

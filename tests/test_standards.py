@@ -277,7 +277,7 @@ def test_what_is_kept_from_sources_takes_no_more_room_than_it_may(monkeypatch):
     monkeypatch.setattr("drasp.causal.trials._TOKENS", 300)
     case = StandardsCase(LAST, 1)
     expected = Standards(case.trials).complement(case.graph)
-    monkeypatch.setattr("drasp.decompiler.standards.MOST_BYTES", 0)
+    monkeypatch.setattr("drasp.decompiler.standards._MOST_BYTES", 0)
     standards = Standards(case.trials)
     assert standards.complement(case.graph) == expected
     last = len(case.trials.batches) - 1

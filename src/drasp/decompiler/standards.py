@@ -25,7 +25,7 @@ from drasp.settings import DEFAULT, EVIDENCE, Settings
 from drasp.sites import Component, Edge, NormSite, Pattern, Read, Receiver, Site
 from drasp.tasks import EDITS
 
-MOST_BYTES = 2_000_000_000  # of what is kept from sources: products of long inputs take most of it
+_MOST_BYTES = 2_000_000_000  # of what is kept from sources: products of long inputs take most of it
 
 
 class Standards:
@@ -219,7 +219,7 @@ class Standards:
 
     def _forget(self, besides: Collection[tuple[int, Site]]) -> None:
         """Drops the oldest of what is kept from sources, as far as it takes too much room; it can be computed again."""
-        room = MOST_BYTES - sum(value.nbytes for value in self.sources.values())
+        room = _MOST_BYTES - sum(value.nbytes for value in self.sources.values())
         for key in [key for key in self.sources if key not in besides]:
             if room >= 0:
                 break
