@@ -187,11 +187,9 @@ class _Pass:
         """What takes the stream to a head's query, key or value times the divisor of its norm."""
 
         def matrix() -> Tensor:
-            norm, attention = (
-                self.model.layers[receiver.layer].attention_norm,
-                self.model.layers[receiver.layer].attention,
-            )
-            return norm.centred((norm.gain[:, None] * attention.side(side)[:, receiver.head]).T).T
+            layer = self.model.layers[receiver.layer]
+            norm, weight = layer.attention_norm, layer.attention.side(side)[:, receiver.head]
+            return norm.centred((norm.gain[:, None] * weight).T).T
 
         return self.once("through norm", receiver, matrix)
 

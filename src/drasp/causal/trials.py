@@ -62,6 +62,21 @@ class Pairs:
     def at_counted(self, x: Float[Tensor, "batch pos dims"]) -> Float[Tensor, "batch wanted dims"]:
         return x.gather(1, self.where[..., None].expand(-1, -1, x.shape[-1]))
 
+    def rows(self, index: Int[Tensor, " rows"]) -> "Pairs":
+        def inputs(every: Sequences) -> Sequences:
+            return Sequences(every.ids[index], every.positions[index], self.where[index])
+
+        return Pairs(
+            inputs(self.base),
+            inputs(self.source),
+            self.valid[index],
+            self.kinds[index],
+            self.lengths[index],
+            self.sizes[index],
+            self.base_logits[index],
+            self.source_logits[index],
+        )
+
 
 @dataclass(frozen=True)
 class Amount:

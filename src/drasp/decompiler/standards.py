@@ -10,7 +10,6 @@ answers stay when all of that comes from another input, instead of being a const
 from collections.abc import Collection, Hashable, Iterable, Mapping
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from drasp.causal.attention import looks_of
@@ -75,7 +74,7 @@ class Standards:
             edited = pairs.kinds.nonzero()[:, 0]  # what the others are on their sources is not asked here
             if not len(edited):
                 continue
-            some = _some(pairs, edited)
+            some = pairs.rows(edited)
             after = answering(some.source).logits
             sides = Answers(some.base_logits, some.source_logits), Answers(base.logits[edited], after)
             for kind, parts in found.items():
@@ -224,14 +223,3 @@ class Standards:
             if room >= 0:
                 break
             room += self.sources.pop(key).nbytes
-
-
-def _some(pairs: Pairs, rows: Int[Tensor, " some"]) -> Pairs:
-    """Some rows of a batch."""
-
-    def inputs(all_of_them: Sequences) -> Sequences:
-        return Sequences(all_of_them.ids[rows], all_of_them.positions[rows], pairs.where[rows])
-
-    base, source, valid = inputs(pairs.base), inputs(pairs.source), pairs.valid[rows]
-    kinds, lengths, sizes = pairs.kinds[rows], pairs.lengths[rows], pairs.sizes[rows]
-    return Pairs(base, source, valid, kinds, lengths, sizes, pairs.base_logits[rows], pairs.source_logits[rows])
